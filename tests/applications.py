@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from reef import DQNConfig, PGConfig, PolicyClient, PPOConfig
-from reef.external.episodes.episode import Acted
+from reef.external.episodes.steps import Acted
 from reef.external.worker import ExternalWorker
 
 OBSERVATIONS, ACTIONS = spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Discrete(2)

@@ -63,7 +63,7 @@ def test_the_distribution_is_recorded_as_a_sampled_step_s_is(serve: Serve, mode:
     actions = [client.get_action(episode, observation(0.3)) for _ in range(4)]
     client.end_episode(episode, observation())
     rollout = worker.sample(4).rollouts["default_policy"]
-    distribution, _ = worker.runner.policy.act(rollout.obs[:, 0], {})
+    distribution, _ = worker.runners["default_policy"].policy.act(rollout.obs[:, 0], {})
     assert rollout.extras["action_dist_inputs"][:, 0] == pytest.approx(distribution.inputs, abs=1e-5)
     assert rollout.extras["action_logp"][:, 0] == pytest.approx(distribution.logp(np.array(actions)), abs=1e-5)
 
@@ -90,7 +90,7 @@ def test_an_action_of_the_application_is_learned_from_as_it_was(serve: Serve, mo
     client.end_episode(episode, observation())
     rollout = worker.sample(1).rollouts["default_policy"]
     assert rollout.actions[0, 0].tolist() == [-0.5, 0.5]  # as the policy would have chosen it
-    distribution, _ = worker.runner.policy.act(rollout.obs[0], {})
+    distribution, _ = worker.runners["default_policy"].policy.act(rollout.obs[0], {})
     assert rollout.extras["action_logp"][0] == pytest.approx(distribution.logp(rollout.actions[0]), abs=1e-5)
 
 
@@ -238,7 +238,7 @@ def test_what_has_no_effect_is_refused(serve: Serve) -> None:
     client.log_returns(episode, 0.0, {}, {})
     with pytest.raises(ConfigError, match="info={'lives': 3} has no effect"):
         client.log_returns(episode, 0.0, {"lives": 3})
-    with pytest.raises(ConfigError, match="Start an episode for each agent"):
+    with pytest.raises(ConfigError, match="an episode has one agent here. Leave it out, or give the server policies"):
         client.log_returns(episode, 0.0, None, {"agent": True})
     with pytest.raises(ConfigError, match="with inference_mode='remote' the server acts. Use 'local'"):
         client.update_policy_weights()
@@ -330,7 +330,7 @@ def test_an_error_of_the_server_is_raised_with_its_traceback(serve: Serve, monke
     worker = serve()
     client = client_of(worker)
     episode = client.start_episode()
-    monkeypatch.setattr(worker.runner, "choose", lambda *_: 1 / 0)
+    monkeypatch.setattr(worker.runners["default_policy"], "choose", lambda *_: 1 / 0)
     with pytest.raises(PolicyServerError, match="(?s)answered 500: Traceback.*ZeroDivisionError"):
         client.get_action(episode, observation())
 
@@ -367,7 +367,7 @@ def test_a_client_that_acts_by_itself_survives_a_restart_of_the_server(serve: Se
 
 def published(worker: ExternalWorker, version: int) -> None:
     """Publish weights with which action 1 is certain."""
-    policy = worker.runner.policy
+    policy = worker.runners["default_policy"].policy
     weights = policy.get_weights()
     weights["pi.bias"] = np.array([-50.0, 50.0], np.float32)
     policy.set_weights(weights)
@@ -458,7 +458,7 @@ def test_without_a_critic_an_episode_that_is_larger_than_a_request_is_refused(se
 def test_an_episode_whose_steps_are_refused_is_lost(serve: Serve, end: bool) -> None:
     worker = serve(input_config={"max_request_bytes": 100})
     client = client_of(worker, "local")
-    client._acts.policy.fragment_length = 4
+    client._acts.policies.fragment_length = 4
     episode = client.start_episode()
     for _ in range(4):
         client.get_action(episode, observation())
@@ -513,7 +513,7 @@ def test_a_request_that_is_too_slow_or_too_large_is_a_wrong_value(status: int) -
 def test_settings_that_a_client_gets_hold_nothing_else(serve: Serve) -> None:
     worker = serve(output_config={"format": "json"}, log_level="INFO")
     client = client_of(worker, "local")
-    sent = client._acts.policy.config
+    sent = client._acts.policies.config
     assert sent.model == settings().model
     assert (sent.seed, sent.log_level, sent.input_config) == (None, None, {})
 

@@ -22,6 +22,7 @@ from reef.external.wire import encode
 from reef.external.worker import ExternalWorker
 
 TYPE = "application/msgpack"
+NO_FRAGMENT = {"obs": 1, "actions": 1, "rewards": 1}
 Serve = Callable[..., ExternalWorker]
 
 
@@ -46,12 +47,12 @@ def rollout_of(worker: ExternalWorker, steps: int) -> Rollout:
 
 def test_an_episode_from_beginning_to_end(serve: Serve) -> None:
     worker = serve()
-    assert ask(worker, "episodes", {"episode_id": "a"}) == (200, {"episode_id": "a"})
+    assert ask(worker, "episodes", {"episode_id": "a"}) == (200, {"episode_id": "a", "has_agents": False})
     status, found = ask(worker, "steps", step())
     assert status == 200
     assert found["actions"][0] in (0, 1)
     assert ask(worker, "steps", step(reward=2, action=1)) == (200, {"actions": [1]})
-    assert ask(worker, "episodes/end", {"episode_id": "a", "obs": [0.5, 0, 0], "reward": 3}) == (200, None)
+    assert ask(worker, "episodes/end", {"episode_id": "a", "steps": [{"obs": [0.5, 0, 0], "reward": 3}]}) == (200, None)
     rollout = rollout_of(worker, 2)
     assert rollout.rewards[:, 0].tolist() == [2, 3]
     assert rollout.actions[:, 0].tolist() == [found["actions"][0], 1]
@@ -72,7 +73,12 @@ def test_the_server_chooses_an_id_where_none_is_given(serve: Serve) -> None:
         ("episodes", {"episode_id": "open"}, 409, "episode 'open' is open already"),
         ("episodes", {"episode_id": ""}, 400, "episode_id has 0 characters, expected 1 to 200"),
         ("steps", step("nowhere"), 404, "episode 'nowhere' is not open here"),
-        ("steps", {"steps": 2 * step("open")["steps"]}, 409, "an episode occurs twice in one request"),
+        (
+            "steps",
+            {"steps": 2 * step("open")["steps"]},
+            409,
+            "an episode, or an agent, occurs twice in one request",
+        ),
         ("steps", step("open", reward=1.0), 409, "a reward of 1 before the first action"),
         ("steps", step("open", obs=[1.0]), 400, r"the observation has shape (1,), expected (3,)"),
         ("steps", step("open", obs="left"), 400, "the observation is no value of Box"),
@@ -82,8 +88,11 @@ def test_the_server_chooses_an_id_where_none_is_given(serve: Serve) -> None:
         ("steps", step("open", action=[0, 1]), 400, "the action is no value of Discrete(2)"),
         ("steps", step("open", action=1e300), 400, "the action is no value of Discrete(2)"),
         ("steps", step("open", extra=1), 400, "unknown field `extra`"),
-        ("episodes/end", {"episode_id": "open", "obs": [2]}, 400, "the observation has shape"),
-        ("fragments", {"obs": 1, "actions": 1, "rewards": 1}, 400, "fragment: rewards: expected an array [T]"),
+        ("episodes/end", {"episode_id": "open", "steps": [{"obs": [2]}]}, 400, "the observation has shape"),
+        ("episodes/end", {"episode_id": "open", "steps": []}, 400, "ends with 0 observations, expected the one of"),
+        ("steps", step("open", agent_id="a"), 400, "agent 'a': an episode has one agent here. Give policies, or"),
+        ("fragments", {"fragments": [NO_FRAGMENT], "env_steps": 1}, 400, "fragment: rewards: expected an array [T]"),
+        ("fragments", {"fragments": [], "env_steps": 0}, 400, "fragments: expected at least one."),
     ],
 )
 def test_what_is_wrong_is_refused_and_changes_nothing(
@@ -95,7 +104,9 @@ def test_what_is_wrong_is_refused_and_changes_nothing(
     assert found[0] == status
     assert text in found[1]
     assert ask(worker, "steps", step("open", action=0))[0] == 200
-    assert ask(worker, "episodes/end", {"episode_id": "open", "obs": observation(), "reward": 7.0})[0] == 200
+    assert (
+        ask(worker, "episodes/end", {"episode_id": "open", "steps": [{"obs": observation(), "reward": 7.0}]})[0] == 200
+    )
     assert rollout_of(worker, 1).rewards.tolist() == [[7.0]]
 
 
@@ -110,7 +121,7 @@ def test_a_request_that_is_sent_again_is_done_once(serve: Serve) -> None:
     assert ask(worker, "steps", step(), **{"Reef-Request": "b/1"})[0] == 409
     assert ask(worker, "steps", step(), **{"Reef-Request": "b"})[0] == 400
     for _ in range(2):
-        end = {"episode_id": "a", "obs": observation()}
+        end = {"episode_id": "a", "steps": [{"obs": observation()}]}
         assert ask(worker, "episodes/end", end, **{"Reef-Request": "b/3"}) == (200, None)
     assert rollout_of(worker, 5).rewards[:, 0].tolist() == [1, 0]
 
@@ -244,7 +255,7 @@ def test_an_error_of_the_server_is_told_with_its_traceback(serve: Serve, monkeyp
         raise ZeroDivisionError("of the policy")
 
     with monkeypatch.context() as patch:
-        patch.setattr(worker.runner, "choose", choose)
+        patch.setattr(worker.runners["default_policy"], "choose", choose)
         status, text = ask(worker, "steps", step())
     assert status == 500
     assert "Traceback" in text
@@ -260,7 +271,7 @@ def test_a_full_queue_makes_clients_wait(serve: Serve) -> None:
     for _ in range(5):  # the fifth observation cuts four steps
         assert ask(worker, "steps", step("a"))[0] == 200
     assert ask(worker, "steps", step("b")) == (429, "the queue of steps is full until some were learned from")
-    assert ask(worker, "fragments", {"obs": 1, "actions": 1, "rewards": 1})[0] == 429
+    assert ask(worker, "fragments", {"fragments": [NO_FRAGMENT], "env_steps": 1})[0] == 429
     assert ask(worker, "steps", step("watched"))[0] == 200
     assert len(rollout_of(worker, 4)) == 4
     assert ask(worker, "steps", step("b"))[0] == 200
@@ -280,14 +291,14 @@ def test_requests_that_come_together_are_one_forward_pass(serve: Serve, monkeypa
     names = [f"e{i}" for i in range(8)]
     for name in names:
         ask(worker, "episodes", {"episode_id": name})
-    rows, choose = [], worker.runner.choose
+    rows, choose = [], worker.runners["default_policy"].choose
 
     def counted(obs: Any, timestep: int) -> Any:
         rows.append(len(obs))
         time.sleep(0.2)  # in which the others come
         return choose(obs, timestep)
 
-    monkeypatch.setattr(worker.runner, "choose", counted)
+    monkeypatch.setattr(worker.runners["default_policy"], "choose", counted)
     statuses: list[int] = []
     threads = [
         threading.Thread(target=lambda n=name: statuses.append(ask(worker, "steps", step(n))[0])) for name in names
@@ -305,7 +316,7 @@ def test_weights_are_sent_once_per_version(serve: Serve) -> None:
     worker = serve()
     first = ask(worker, "weights")[1]
     assert first["version"] == 0
-    assert len(first["weights"]) > 100
+    assert len(first["weights"]["default_policy"]) > 100
     assert ask(worker, "weights?version=0")[1] == {"version": 0, "timestep": 0, "weights": None}
     worker.set_weights({name: weights + 1 for name, weights in worker.get_weights().items()}, 1, 50)
     second = ask(worker, "weights?version=0")[1]
@@ -313,22 +324,25 @@ def test_weights_are_sent_once_per_version(serve: Serve) -> None:
     assert second["weights"] != first["weights"]
 
 
-def fragment(**changed: Any) -> dict[str, Any]:
+def fragments(**changed: Any) -> dict[str, Any]:
+    """A message of one fragment; what is `changed` is a field of it, of the result, or of the message."""
+    message = {"env_steps": 2, "episode": {"reward": 5.0, "length": 4, "policy_rewards": {"default_policy": 5.0}}}
     sent = {
         "obs": np.zeros((3, 3), np.float32),
         "actions": np.array([0, 1]),
         "rewards": np.ones(2, np.float32),
         "dist_inputs": np.zeros((2, 2), np.float32),
         "terminated": True,
-        "episode_reward": 5.0,
-        "episode_length": 4,
     }
-    return sent | changed
+    for name, value in changed.items():
+        where = next((part for part in (message, message["episode"]) if part and name in part), sent)
+        where[name] = value
+    return {"fragments": [sent], **message}
 
 
 def test_a_fragment_that_a_client_acted_is_learned_from(serve: Serve) -> None:
     worker = serve()
-    assert ask(worker, "fragments", fragment())[0] == 200
+    assert ask(worker, "fragments", fragments())[0] == 200
     sample = worker.sample(2)
     rollout = sample.rollouts["default_policy"]
     assert rollout.actions[:, 0].tolist() == [0, 1]
@@ -348,28 +362,34 @@ def test_a_fragment_that_a_client_acted_is_learned_from(serve: Serve) -> None:
         ({"rewards": np.array([np.nan, 1])}, "fragment: rewards has a value that is NaN"),
         ({"dist_inputs": None}, "fragment: dist_inputs: got NoneType, expected an array of shape (2, 2)."),
         ({"truncated": True}, "fragment: terminated and truncated: an episode ends in one way."),
-        ({"episode_length": 1}, "episode_length=1: expected a finite number, and at least the 2 steps"),
-        ({"episode_reward": float("nan")}, "episode_reward=nan"),
+        ({"length": 1}, "length=1: expected finite numbers, and at least the 2 steps"),
+        ({"reward": float("nan")}, "fragments: episode: reward=nan"),
+        ({"policy_rewards": {"other": 1.0}}, "policy_rewards has ['other'], expected ['default_policy']."),
+        ({"env_steps": 3}, "fragments: env_steps=3: expected 2, as there are in the fragments."),
+        ({"episode": None}, "episode: expected where the last fragment is terminated or truncated, alone."),
+        ({"terminated": False}, "episode: expected where the last fragment is terminated or truncated, alone."),
+        ({"policy_id": "other"}, "fragment: policy_id='other': expected one of ['default_policy']."),
+        ({"state_in": {"h": np.zeros(1)}}, "fragment: state_in: expected null: this policy has no memory."),
     ],
 )
 def test_a_fragment_that_does_not_fit_is_refused(serve: Serve, changed: dict[str, Any], text: str) -> None:
-    status, found = ask(serve(), "fragments", fragment(**changed))
+    status, found = ask(serve(), "fragments", fragments(**changed))
     assert status == 400
     assert text in found
 
 
 def test_without_a_critic_a_fragment_is_a_whole_episode(serve: Serve) -> None:
     worker = serve("PG")
-    for changed in ({"terminated": False}, {"episode_length": 4}):
-        status, text = ask(worker, "fragments", fragment(**changed))
+    for changed in ({"terminated": False, "episode": None}, {"length": 4}):
+        status, text = ask(worker, "fragments", fragments(**changed))
         assert (status, text[:31]) == (400, "fragment: a part of an episode,")
-    assert ask(worker, "fragments", fragment(episode_length=2))[0] == 200
+    assert ask(worker, "fragments", fragments(length=2))[0] == 200
 
 
 def test_a_policy_that_records_no_inputs_takes_none(serve: Serve) -> None:
     worker = serve("DQN")
-    assert "dist_inputs: this policy records none. Send null." in ask(worker, "fragments", fragment())[1]
-    assert ask(worker, "fragments", fragment(dist_inputs=None))[0] == 200
+    assert "dist_inputs: this policy records none. Send null." in ask(worker, "fragments", fragments())[1]
+    assert ask(worker, "fragments", fragments(dist_inputs=None))[0] == 200
 
 
 def test_after_the_end_nobody_listens(serve: Serve) -> None:

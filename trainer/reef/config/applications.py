@@ -12,6 +12,7 @@ from reef.config.groups.inputs import POLICY_SERVER, is_function
 from reef.config.loading import load_function
 from reef.config.values import plain
 from reef.errors import ConfigError
+from reef.types import DEFAULT_POLICY
 
 if TYPE_CHECKING:
     from reef.config.algorithm_config import AlgorithmConfig
@@ -26,7 +27,10 @@ OF_STEPPED = (
 OF_STEPPING = ("on_environment_created", *OF_EPISODES)
 # What a client's policy is made with.
 OF_POLICY = ("training", "exploration", "environment")
-CONNECTORS = ("env_to_module_connector", "module_to_env_connector")
+OF_CLIENTS = (
+    "env_to_module_connector", "module_to_env_connector", "policies", "policy_mapping_fn",
+    "algorithm_config_overrides_per_module",
+)  # fmt: skip
 
 
 def comes_from_applications(input_: Any) -> bool:
@@ -53,16 +57,23 @@ def application_problems(config: AlgorithmConfig) -> Iterator[str]:
             f"in a job document environment.name to {EXTERNAL!r}."
         )
     for key in ("observation_space", "action_space"):
-        if getattr(config, key) is None:
-            yield f"{key}: {begin} has no environment to read it from. Give it."
-    if len(config.policies) > 1:
-        yield f"policies={list(config.policies)}: {begin} serves one policy. Leave it out."
+        missing = [name for name in config.policies if getattr(config.spec(name), key) is None]
+        if getattr(config, key) is None and missing:
+            of = f" of {', '.join(missing)}" if has_agents(config) else ""
+            yield f"{key}{of}: {begin} has no environment to read it from. Give it."
+    if getattr(config, "replay_mode", "independent") != "independent":
+        yield f"replay_mode={config.replay_mode!r}: {begin} has no whole steps of an environment. Leave it out."
     if config.model.memories and "replay_buffer_config" in config.groups:
         yield (
             f"model.{config.model.memories[0]}: {config.label} replays sequences of the columns of environments, and "
             f"{begin} has none. Leave it out, or use PPO, A2C or PG."
         )
     yield from _without_effect(config, begin)
+
+
+def has_agents(config: AlgorithmConfig) -> bool:
+    """Whether an application's episodes have several agents: there are policies for them."""
+    return config.policy_mapping_fn is not None or [*config.policies] != [DEFAULT_POLICY]
 
 
 def _without_effect(config: AlgorithmConfig, begin: str) -> Iterator[str]:
@@ -85,5 +96,12 @@ def _function_problems(input_: Any) -> Iterator[str]:
 def as_sent(config: AlgorithmConfig) -> dict[str, Any]:
     """The settings, as JSON data, with which a client makes its copy of the policy."""
     wanted = {key: value for key, value in config.changed().items() if config.groups[key] in OF_POLICY}
-    wanted |= {key: getattr(config, key) for key in CONNECTORS if getattr(config, key) is not None}
-    return {key: plain(value) for key, value in wanted.items()}
+    changed = config.changed()
+    wanted |= {key: changed[key] for key in OF_CLIENTS if key in changed}
+    found = {key: plain(value) for key, value in wanted.items()}
+    if isinstance(mapping := found.get("policy_mapping_fn"), str) and "<" in mapping:
+        raise ConfigError(
+            f"policy_mapping_fn={mapping!r}: a client that acts by itself cannot import it. Give a function of a "
+            "module, a mapping, or use inference_mode='remote'."
+        )
+    return found

@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import gymnasium as gym
-import numpy as np
 
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
@@ -19,6 +18,7 @@ from reef.envs.adapted import AdaptedVector, FirstColumn
 from reef.envs.agents.aec import AECAgents
 from reef.envs.agents.envs import MultiAgentEnvs
 from reef.envs.agents.observing import ObservedAgents
+from reef.envs.agents.spaces_alone import SpacesAlone
 from reef.envs.agents.turns import TurnEnvs
 from reef.envs.atari.frames import check_frame_settings, prepared_frames
 from reef.envs.atari.lives import GamesVectorEnv, lives_of
@@ -41,9 +41,9 @@ from reef.envs.native import CartPoleVector
 from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
 from reef.envs.remote.processes import EnvProcesses
 from reef.envs.remote.vector import RemoteVectorEnv
-from reef.envs.vector import EpisodeListener, StepResult, VectorEnv
+from reef.envs.vector import EpisodeListener, VectorEnv
 from reef.errors import ConfigError, EnvironmentError, ReefError, nearest, own_traceback, sentence
-from reef.types import DEFAULT_POLICY, Array, State
+from reef.types import DEFAULT_POLICY
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -96,29 +96,6 @@ def _vector_env(
     return kind(config, worker_index, num_envs, make, make.listener)
 
 
-class SpacesAlone(VectorEnv):
-    """The spaces of the settings, for a worker that steps no environment: applications bring theirs."""
-
-    def __init__(self, config: AlgorithmConfig, worker_index: int) -> None:
-        """One column."""
-        super().__init__(config, worker_index, 1, config.observation_space, config.action_space)
-        self.envs = []
-
-    def _reset(self) -> None:
-        raise NotImplementedError("there is no environment to reset")
-
-    def step(self, actions: Array) -> StepResult:
-        """Nothing can be stepped."""
-        raise NotImplementedError("there is no environment to step")
-
-    def state(self) -> State:
-        """No episode is in progress here."""
-        return {}
-
-    def _set_state(self, state: State) -> Array:
-        return np.zeros(1, np.bool_)
-
-
 def make_envs(
     config: AlgorithmConfig,
     worker_index: int,
@@ -133,7 +110,7 @@ def make_envs(
     applications play, there are none, and only their spaces.
     """
     if config.uses_policy_server:
-        return SingleAgentEnvs(SpacesAlone(config, worker_index))
+        return SpacesAlone(config)
     if config.render_env and worker_index <= 1:
         check_display(env_name(config.env))
     make = _making_of(config, worker_index, recreated, listener)

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from reef.errors import ConfigError, ExternalEpisodeError, PolicyServerError
 from reef.external.connection import Connection
-from reef.external.episodes.episode import check_reward
+from reef.external.episodes.reported import ReportedEpisode
 from reef.external.wire import Actions, EndEpisode, EpisodeStarted, StartEpisode, Step, Steps
+from reef.types import AgentId
 
 T = TypeVar("T")
 LOCAL, REMOTE = "local", "remote"
@@ -53,8 +54,7 @@ class PolicyClient:
         self.inference_mode = inference_mode
         connection = Connection(address, os.environ.get(TOKEN_ENV) if token is None else token, timeout_s)
         self._lock = threading.RLock()
-        self._pending: dict[str, float] = {}  # by open episode: rewards since its last action
-        self._have_acted: set[str] = set()  # open episodes that have an action
+        self._open: dict[str, ReportedEpisode] = {}
         self._acts: RemoteActing | Any
         if inference_mode == REMOTE:
             self._acts = RemoteActing(connection)
@@ -69,65 +69,67 @@ class PolicyClient:
         Raises ExternalEpisodeError where it is open already.
         """
         with self._lock:
-            if episode_id in self._pending:
+            if episode_id in self._open:
                 raise ExternalEpisodeError(f"episode {episode_id!r} is open already. End it, or choose another id.")
-            found: str = self._acts.start(uuid.uuid4().hex if episode_id is None else str(episode_id), training_enabled)
-            self._pending[found] = 0.0
-            return found
+            wanted = uuid.uuid4().hex if episode_id is None else str(episode_id)
+            started: EpisodeStarted = self._acts.start(wanted, training_enabled)
+            self._open[started.episode_id] = ReportedEpisode(started.has_agents)
+            return started.episode_id
 
     def get_action(self, episode_id: str | Iterable[str], observation: Any) -> Any:
         """The action for an observation.
 
-        With a list of ids, `observation` is a mapping of each to its observation, and so are the actions returned.
+        Where an episode has several agents, `observation` is a mapping of each agent that acts to its observation, and
+        so are the actions returned. With a list of ids, it is a mapping of each id to that.
+
         Raises ExternalEpisodeError where an episode is not open, or was lost with its server.
         """
         if isinstance(episode_id, str):
-            return self._act([Step(episode_id=episode_id, obs=observation)])[0]
+            return self._act({episode_id: observation})[episode_id]
         ids = list(episode_id)
         if len(set(ids)) < len(ids):
             raise ConfigError(f"get_action: {ids} has an id twice. Ask for one action of each episode at a time.")
         if not isinstance(observation, Mapping) or observation.keys() != set(ids):
             raise ConfigError("get_action: with a list of ids give a mapping {id: observation} with the same ids.")
-        return dict(zip(ids, self._act([Step(episode_id=each, obs=observation[each]) for each in ids]), strict=True))
+        return self._act({each: observation[each] for each in ids})
 
     def log_action(self, episode_id: str, observation: Any, action: Any) -> None:
-        """Report an action that the application chose by itself, a value of the action space."""
+        """Report an action that the application chose by itself, a value of the action space; of agents a mapping."""
         if action is None:
             raise ConfigError("log_action: action is None. Give the action, or call get_action for one of the policy.")
-        self._act([Step(episode_id=episode_id, obs=observation, action=action)])
+        self._act({episode_id: observation}, {episode_id: action})
 
     def log_returns(
         self,
         episode_id: str,
-        reward: float,
-        info: Mapping[str, Any] | None = None,  # empty: policies read observations alone
-        multiagent_done_dict: Mapping[Any, bool] | None = None,  # empty: an episode has one agent
+        reward: Any,  # a number; where an episode has several agents a mapping {agent: number}
+        info: Mapping[Any, Any] | None = None,  # empty: policies read observations alone
+        multiagent_done_dict: Mapping[AgentId, bool] | None = None,  # True: the agent has ended
     ) -> None:
         """Credit a reward to the last action; several add up, and without one it is 0. Sent with the next request.
 
+        The next observation of an agent that is done, if there is one, is its last: no action is chosen for it.
+
         Raises ConfigError for values that would have no effect, ExternalEpisodeError for a reward before the first
-        action, or whose sum is no finite float32. Such a reward is not added.
+        action, or whose sum is no finite float32. Then nothing is added.
         """
         if info:
             raise ConfigError(f"log_returns: info={info!r} has no effect: policies read observations alone. Leave it.")
-        if multiagent_done_dict:
-            raise ConfigError(
-                f"log_returns: multiagent_done_dict={multiagent_done_dict!r}: an episode has one agent. Start an "
-                "episode for each agent, and leave it out."
-            )
         with self._lock:
-            self._require(episode_id)
-            has_acted, before = episode_id in self._have_acted, self._pending[episode_id]
-            check_reward(episode_id, float(reward), before, has_acted=has_acted)
-            self._pending[episode_id] = before + float(reward)
+            self._require(episode_id).credit(episode_id, reward, multiagent_done_dict or {})
 
     def end_episode(self, episode_id: str, observation: Any, *, truncated: bool = False) -> None:
-        """End an episode with its last observation; `truncated`: it was cut off, as by a time limit."""
+        """End an episode with its last observation, or {agent: observation}; `truncated`: it was cut off.
+
+        An agent that is cut off without a last observation loses its last step.
+        """
         with self._lock:
-            self._require(episode_id)
-            message = EndEpisode(
-                episode_id=episode_id, obs=observation, reward=self._pending[episode_id], truncated=truncated
-            )
+            episode = self._require(episode_id)
+            if episode.ended:
+                given = observation if isinstance(observation, Mapping) else {}
+                self._send([episode_id], episode.endings(episode_id, given))
+            steps = episode.last_steps(observation)
+            message = EndEpisode(episode_id=episode_id, steps=steps, truncated=truncated)
             self._unless_lost([episode_id], lambda: self._acts.end(message))
             self._forget(episode_id)
 
@@ -141,27 +143,37 @@ class PolicyClient:
         with self._lock:
             self._acts.connection.close()
 
-    def _act(self, steps: list[Step]) -> list[Any]:
+    def _act(self, observations: Mapping[str, Any], actions: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """By episode the action, or {agent: action}; `actions`: those that the application chose."""
         with self._lock:
-            ids = [step.episode_id for step in steps]
-            for step in steps:
-                self._require(step.episode_id)
-                step.reward = self._pending[step.episode_id]
-            actions: list[Any] = self._unless_lost(ids, lambda: self._acts.act(steps))
-            self._pending.update(dict.fromkeys(ids, 0.0))
-            self._have_acted.update(ids)
-            return actions
+            steps: list[Step] = []
+            for episode_id, obs in observations.items():
+                steps += self._require(episode_id).steps(episode_id, obs, actions and actions[episode_id])
+            return self._send(list(observations), steps)
+
+    def _send(self, ids: list[str], steps: list[Step]) -> dict[str, Any]:
+        answers: list[Any] = self._unless_lost(ids, lambda: self._acts.act(steps))
+        found: dict[str, Any] = {episode_id: {} for episode_id in ids}
+        for step, action in zip(steps, answers, strict=True):
+            episode = self._open[step.episode_id]
+            episode.sent(step)
+            if not episode.has_agents:
+                found[step.episode_id] = action
+            elif not step.done:
+                found[step.episode_id][step.agent_id] = action
+        return found
 
     def _forget(self, episode_id: str) -> None:
-        self._pending.pop(episode_id, None)
-        self._have_acted.discard(episode_id)
+        self._open.pop(episode_id, None)
 
-    def _require(self, episode_id: str) -> None:
-        if episode_id not in self._pending:
+    def _require(self, episode_id: str) -> ReportedEpisode:
+        episode = self._open.get(episode_id)
+        if episode is None:
             raise ExternalEpisodeError(
                 f"episode {episode_id!r} is not open: it was never started here, has ended, or was lost with its "
                 "server. Call start_episode()."
             )
+        return episode
 
     def _unless_lost(self, ids: Iterable[str], call: Callable[[], T]) -> T:
         """What `call` returns; after an error of the server the episodes are not open any more.
@@ -184,13 +196,13 @@ class RemoteActing:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
-    def start(self, episode_id: str, learns: bool) -> str:
+    def start(self, episode_id: str, learns: bool) -> EpisodeStarted:
         """Begin an episode at the server."""
         message = StartEpisode(episode_id=episode_id, training_enabled=learns)
-        return self.connection.post("episodes", message, EpisodeStarted).episode_id
+        return self.connection.post("episodes", message, EpisodeStarted)
 
     def act(self, steps: list[Step]) -> list[Any]:
-        """The actions for observations of different episodes."""
+        """The actions for observations of different episodes and agents."""
         return self.connection.post("steps", Steps(steps=steps), Actions).actions
 
     def end(self, message: EndEpisode) -> None:

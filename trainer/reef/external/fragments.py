@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from reef.batch import Episode
 from reef.errors import ConfigError
-from reef.external.acting import PolicyOfApplications
-from reef.external.episodes.episode import RecordedSteps
-from reef.external.wire import Fragment
+from reef.external.episodes.episode import LONGEST, Played
+from reef.external.episodes.steps import RecordedSteps
+from reef.external.policies import PoliciesOfApplications
+from reef.external.wire import Fragment, Fragments, Result
 from reef.nn.policies import Policy
-from reef.types import DEFAULT_POLICY, Array, RecurrentState
+from reef.types import Array, RecurrentState
 
 
-def as_message(steps: RecordedSteps) -> Fragment:
-    """Recorded steps as they are sent."""
-    done = steps.episode
+def as_messages(played: Played) -> Iterator[Fragments]:
+    """What was played as it is sent: a fragment in a message, the number of steps and the result with the last one."""
+    for steps in played.fragments[:-1]:
+        yield Fragments(fragments=[_as_message(steps)], env_steps=0)
+    done = played.episode
+    yield Fragments(
+        fragments=[_as_message(steps) for steps in played.fragments[-1:]],
+        env_steps=played.env_steps,
+        episode=done and Result(reward=done.reward, length=done.length, policy_rewards=done.policy_rewards),
+    )
+
+
+def _as_message(steps: RecordedSteps) -> Fragment:
     return Fragment(
+        policy_id=steps.policy_id,
         obs=steps.obs,
         actions=steps.actions,
         rewards=steps.rewards,
@@ -28,13 +41,32 @@ def as_message(steps: RecordedSteps) -> Fragment:
         truncated=steps.truncated,
         version=steps.version,
         state_in=steps.state_in or None,
-        episode_reward=done.reward if done else 0.0,
-        episode_length=done.length if done else 0,
     )
 
 
-def checked_fragment(sent: Fragment, policy: PolicyOfApplications) -> RecordedSteps:
-    """The steps that a client sent; ConfigError where they are none of this policy."""
+def checked(sent: Fragments, policies: PoliciesOfApplications) -> Played:
+    """What a client played; ConfigError where it is none of these policies."""
+    fragments = [_checked_fragment(each, policies) for each in sent.fragments]
+    episode, env_steps = _episode(sent, policies), sent.env_steps
+    steps = sum(map(len, fragments))
+    if not 0 <= env_steps <= LONGEST or (not policies.has_agents and env_steps != steps):
+        expected = f"0 to {LONGEST}" if policies.has_agents else f"{steps}, as there are in the fragments"
+        raise ConfigError(f"fragments: env_steps={env_steps}: expected {expected}.")
+    if not fragments and not (policies.has_agents and episode):
+        raise ConfigError("fragments: expected at least one.")
+    ended = [each.terminated or each.truncated for each in fragments]
+    if not policies.has_agents and ended != [False] * (len(ended) - 1) + [episode is not None]:
+        raise ConfigError("fragments: episode: expected where the last fragment is terminated or truncated, alone.")
+    is_whole = all(ended) if policies.has_agents else episode is not None and episode.length == steps
+    if not policies.may_cut and not is_whole:
+        raise ConfigError("fragment: a part of an episode, but use_critic=False learns from whole ones. Send it whole.")
+    return Played(fragments, env_steps, episode)
+
+
+def _checked_fragment(sent: Fragment, policies: PoliciesOfApplications) -> RecordedSteps:
+    policy = policies.by_id.get(sent.policy_id)
+    if policy is None:
+        raise ConfigError(f"fragment: policy_id={sent.policy_id!r}: expected one of {list(policies.by_id)}.")
     acting = policy.runner.policy
     obs, actions = acting.observation_layout, acting.action_layout
     steps = len(sent.rewards) if isinstance(sent.rewards, np.ndarray) and sent.rewards.ndim == 1 else 0
@@ -48,6 +80,7 @@ def checked_fragment(sent: Fragment, policy: PolicyOfApplications) -> RecordedSt
     elif sent.dist_inputs is not None:
         raise ConfigError("fragment: dist_inputs: this policy records none. Send null.")
     found = RecordedSteps(
+        policy_id=sent.policy_id,
         obs=_checked("obs", sent.obs, (steps + 1, *obs.shape), obs.dtype),
         actions=_checked("actions", sent.actions, (steps, *actions.shape), actions.action_dtype),
         rewards=_checked("rewards", sent.rewards, (steps,), np.dtype(np.float32)),
@@ -56,10 +89,7 @@ def checked_fragment(sent: Fragment, policy: PolicyOfApplications) -> RecordedSt
         truncated=sent.truncated,
         version=sent.version,
         state_in=_checked_memory(sent.state_in, acting),
-        episode=_episode(sent, steps),
     )
-    if not policy.may_cut and (found.episode is None or found.episode.length != steps):
-        raise ConfigError("fragment: a part of an episode, but use_critic=False learns from whole ones. Send it whole.")
     for name, layout, values in (("obs", obs, found.obs), ("actions", actions, found.actions)):
         if impossible := layout.first_impossible(values):
             raise ConfigError(f"fragment: {name} has {impossible[1]}, expected {impossible[2]}.")
@@ -92,12 +122,16 @@ def _checked(name: str, values: Any, shape: tuple[int, ...], dtype: np.dtype[Any
     return found
 
 
-def _episode(sent: Fragment, steps: int) -> Episode | None:
-    if not (sent.terminated or sent.truncated):
+def _episode(sent: Fragments, policies: PoliciesOfApplications) -> Episode | None:
+    result = sent.episode
+    if result is None:
         return None
-    if not math.isfinite(sent.episode_reward) or sent.episode_length < steps:
+    if unknown := result.policy_rewards.keys() - policies.by_id.keys():
+        raise ConfigError(f"fragments: episode: policy_rewards has {sorted(unknown)}, expected {list(policies.by_id)}.")
+    rewards = [result.reward, *result.policy_rewards.values()]
+    if not all(map(math.isfinite, rewards)) or result.length < sent.env_steps:
         raise ConfigError(
-            f"fragment: episode_reward={sent.episode_reward}, episode_length={sent.episode_length}: expected a finite "
-            f"number, and at least the {steps} steps of the fragment."
+            f"fragments: episode: reward={result.reward}, length={result.length}: expected finite numbers, and at "
+            f"least the {sent.env_steps} steps of the fragments."
         )
-    return Episode(sent.episode_reward, sent.episode_length, policy_rewards={DEFAULT_POLICY: sent.episode_reward})
+    return Episode(result.reward, result.length, policy_rewards=result.policy_rewards)

@@ -10,16 +10,14 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from reef.algorithms.registry import config_class
-from reef.envs.by_policy import SingleAgentEnvs
-from reef.envs.make import SpacesAlone
+from reef.envs.agents.spaces_alone import SpacesAlone
 from reef.errors import ConfigError, EpisodeLostError, ExternalEpisodeError, PolicyServerError
-from reef.external.acting import PolicyOfApplications
 from reef.external.connection import Connection
-from reef.external.episodes.episode import ExternalEpisode, RecordedSteps
-from reef.external.fragments import as_message
-from reef.external.wire import EndEpisode, PublishedWeights, Specification, Step
+from reef.external.episodes.episode import ExternalEpisode, Played
+from reef.external.fragments import as_messages
+from reef.external.policies import PoliciesOfApplications, actions_of, rows_of
+from reef.external.wire import EndEpisode, EpisodeStarted, PublishedWeights, Specification, Step
 from reef.rollout.policy_runner import PolicyRunner
-from reef.types import DEFAULT_POLICY
 
 
 class LocalActing:
@@ -33,10 +31,11 @@ class LocalActing:
         specification = connection.get("policy", Specification)
         settings = config_class(specification.algorithm).from_dict(specification.settings)
         config = settings.debugging(seed=None).freeze()  # clients explore in different ways
-        columns = SingleAgentEnvs(SpacesAlone(config, 0)).columns[DEFAULT_POLICY]
-        runner = PolicyRunner(config, 0, columns)
-        length = _fitting(specification, runner)
-        self.policy = PolicyOfApplications(config, runner, threading.RLock(), self._published, length)
+        runners = {
+            policy_id: PolicyRunner(config, 0, own, policy_id) for policy_id, own in SpacesAlone(config).columns.items()
+        }
+        length = min(_fitting(specification, runner) for runner in runners.values())
+        self.policies = PoliciesOfApplications(config, runners, threading.RLock(), self._published, length)
         self.update_weights()
 
     def _published(self) -> tuple[int, int]:
@@ -47,55 +46,54 @@ class LocalActing:
         found = self.connection.get(f"weights?version={self._version}", PublishedWeights)
         if found.weights is not None:
             try:
-                self.policy.runner.policy.set_weights(safetensors.numpy.load(found.weights))
-            except (SafetensorError, ConfigError) as error:
+                for policy_id, policy in self.policies.by_id.items():
+                    policy.runner.policy.set_weights(safetensors.numpy.load(found.weights[policy_id]))
+            except (SafetensorError, ConfigError, KeyError) as error:
                 raise PolicyServerError(f"the weights of the policy server do not fit: {error}") from error
         self._version, self._timestep = found.version, found.timestep
         self._updated_at = time.monotonic()
 
-    def start(self, episode_id: str, learns: bool) -> str:
+    def start(self, episode_id: str, learns: bool) -> EpisodeStarted:
         """Begin an episode."""
         self._episodes[episode_id] = ExternalEpisode(episode_id, learns)
-        return episode_id
+        return EpisodeStarted(episode_id=episode_id, has_agents=self.policies.has_agents)
 
     def act(self, steps: list[Step]) -> list[Any]:
-        """The actions for observations of different episodes."""
+        """The actions for observations of different episodes and agents."""
         if self._update_interval is not None and time.monotonic() - self._updated_at >= self._update_interval:
             self.update_weights()
         episodes = [self._episodes[step.episode_id] for step in steps]
         for step, episode in zip(steps, episodes, strict=True):
-            episode.check_reward(step.reward)
-            self.policy.check_length(episode)
-        asked = [self.policy.read(step, episode) for step, episode in zip(steps, episodes, strict=True)]
-        fragments, values = [], []
-        for step, episode, each, (value, acted) in zip(steps, episodes, asked, self.policy.act(asked), strict=True):
-            episode.credit(step.reward)
-            fragments.append(episode.cut(each.obs, self.policy.fragment_length))
-            episode.act(each.obs, acted)
-            values.append(value if each.own is None else step.action)
-        for fragment in fragments:
-            self._send(fragment)
-        return values
+            self.policies.check(episode, step.agent_id, step.reward)
+        asked = [self.policies.read(step, episode) for step, episode in zip(steps, episodes, strict=True)]
+        acted = self.policies.act(asked)
+        found = {episode.episode_id: episode for episode in episodes}
+        played = [
+            episode.record(*rows_of(episode_id, steps, asked, acted), self.policies.fragment_length)
+            for episode_id, episode in found.items()
+        ]
+        for each in played:
+            self._send(each)
+        return actions_of(steps, asked, acted)
 
     def end(self, message: EndEpisode) -> None:
         """End an episode, and send the rest of it."""
         episode = self._episodes[message.episode_id]
-        episode.check_reward(message.reward)
-        obs = self.policy.observed(message.obs, update=False)
-        episode.credit(message.reward)
+        last = self.policies.last(message.steps, episode)
         self.forget(message.episode_id)
-        self._send(episode.end(obs, truncated=message.truncated))
+        self._send(episode.end(last, truncated=message.truncated))
 
     def forget(self, episode_id: str) -> None:
         """Drop a lost episode."""
         self._episodes.pop(episode_id, None)
 
-    def _send(self, fragment: RecordedSteps | None) -> None:
+    def _send(self, played: Played | None) -> None:
         """Send steps, which are recorded no more; EpisodeLostError where the server refuses them."""
-        if fragment is None:
+        if played is None:
             return
         try:
-            self.connection.post("fragments", as_message(fragment), None)
+            for message in as_messages(played):
+                self.connection.post("fragments", message, None)
         except (ConfigError, ExternalEpisodeError) as error:
             raise EpisodeLostError(f"steps of the episode were refused, and it is lost: {error}") from error
 

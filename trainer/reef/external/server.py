@@ -15,12 +15,13 @@ from typing import Any
 from aiohttp import web
 
 from reef.errors import ConfigError, EpisodeLostError, ExternalEpisodeError
-from reef.external.acting import Asked, PolicyOfApplications
-from reef.external.episodes.episode import Acted, ExternalEpisode, RecordedSteps
+from reef.external.episodes.episode import Asked, ExternalEpisode, Played
 from reef.external.episodes.open_episodes import BusyError, Limits, OpenEpisodes
 from reef.external.episodes.queue import StepQueue
-from reef.external.fragments import checked_fragment
+from reef.external.episodes.steps import Acted
+from reef.external.fragments import checked
 from reef.external.last_answers import LastAnswers
+from reef.external.policies import PoliciesOfApplications, actions_of, rows_of
 from reef.external.wire import (
     CONTENT_TYPE,
     REQUEST,
@@ -28,16 +29,14 @@ from reef.external.wire import (
     Actions,
     EndEpisode,
     EpisodeStarted,
-    Fragment,
+    Fragments,
     MessageError,
     PublishedWeights,
     StartEpisode,
-    Step,
     Steps,
     decode,
     encode,
 )
-from reef.types import Array
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -66,17 +65,17 @@ class PolicyServer:
     def __init__(
         self,
         listening: socket.socket,
-        policy: PolicyOfApplications,
+        policies: PoliciesOfApplications,
         queue: StepQueue,
         limits: Limits,
         token: str | None,
     ) -> None:
         """Begin to answer at once; `token` is what clients must send, None: nothing."""
-        self._policy, self._queue, self._limits = policy, queue, limits
+        self._policies, self._queue, self._limits = policies, queue, limits
         self._expected = None if token is None else f"Bearer {token}".encode()
         self._episodes = OpenEpisodes(limits)
         self._acting: set[str] = set()  # ids of the episodes that wait for an action
-        self._waiting: list[tuple[Sequence[Asked], asyncio.Future[list[tuple[Any, Acted]]]]] = []
+        self._waiting: list[tuple[Sequence[Asked], asyncio.Future[list[tuple[Any, Acted | None]]]]] = []
         self._warned_of_crowd = False
         self._answers: LastAnswers[bytes] = LastAnswers(CLIENTS)
         self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
@@ -103,7 +102,7 @@ class PolicyServer:
         app.router.add_post(f"{VERSION}/episodes", self._start)
         app.router.add_post(f"{VERSION}/steps", self._steps)
         app.router.add_post(f"{VERSION}/episodes/end", self._end)
-        app.router.add_post(f"{VERSION}/fragments", self._fragment)
+        app.router.add_post(f"{VERSION}/fragments", self._fragments)
         app.router.add_get(f"{VERSION}/policy", self._specification)
         app.router.add_get(f"{VERSION}/weights", self._weights)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=IDLE_S)
@@ -157,7 +156,8 @@ class PolicyServer:
 
     async def _start(self, request: web.Request) -> web.Response:
         message = decode(await _body(request), StartEpisode)
-        return _response(EpisodeStarted(episode_id=self._episodes.start(message.episode_id, message.training_enabled)))
+        found = self._episodes.start(message.episode_id, message.training_enabled)
+        return _response(EpisodeStarted(episode_id=found, has_agents=self._policies.has_agents))
 
     def _found(self, episode_id: str) -> ExternalEpisode:
         """An open episode, which waits for no action."""
@@ -167,33 +167,28 @@ class PolicyServer:
 
     async def _steps(self, request: web.Request) -> web.Response:
         steps = decode(await _body(request), Steps).steps
-        episodes = [self._found(step.episode_id) for step in steps]
-        ids = {step.episode_id for step in steps}
-        if len(ids) < len(steps):
-            raise ExternalEpisodeError("an episode occurs twice in one request: ask for one action at a time.")
+        ids = [step.episode_id for step in steps]
+        found = {episode_id: self._found(episode_id) for episode_id in ids}
+        episodes = [found[episode_id] for episode_id in ids]
+        if len({(step.episode_id, step.agent_id) for step in steps}) < len(steps):
+            raise ExternalEpisodeError(
+                "an episode, or an agent, occurs twice in one request: ask for one action at a time."
+            )
         if any(episode.learns for episode in episodes):
             self._check_room(episodes)
         for step, episode in zip(steps, episodes, strict=True):
-            episode.check_reward(step.reward)
-            self._policy.check_length(episode)
-        asked = [self._policy.read(step, episode) for step, episode in zip(steps, episodes, strict=True)]
-        self._acting |= ids
+            self._policies.check(episode, step.agent_id, step.reward)
+        asked = [self._policies.read(step, episode) for step, episode in zip(steps, episodes, strict=True)]
+        self._acting.update(ids)
         try:
             acted = await self._act(asked)
         finally:
-            self._acting -= ids
-        answers = []
-        for step, episode, each, (action, recorded) in zip(steps, episodes, asked, acted, strict=True):
-            self._record(step, episode, each.obs, recorded)
-            answers.append(action if each.own is None else step.action)
-        return _response(Actions(actions=answers))
-
-    def _record(self, step: Step, episode: ExternalEpisode, obs: Array, acted: Acted) -> None:
-        cut_after = self._policy.fragment_length if self._policy.whole or not self._is_crowded else 1
-        with self._episodes.counted(episode):
-            episode.credit(step.reward)
-            self._put(episode.cut(obs, cut_after))
-            episode.act(obs, acted)
+            self._acting.difference_update(ids)
+        for episode_id, episode in found.items():
+            cut_after = self._policies.fragment_length if self._policies.whole or not self._is_crowded else 1
+            with self._episodes.counted(episode):
+                self._put(episode.record(*rows_of(episode_id, steps, asked, acted), cut_after))
+        return _response(Actions(actions=actions_of(steps, asked, acted)))
 
     @property
     def _is_crowded(self) -> bool:
@@ -217,30 +212,31 @@ class PolicyServer:
                 "open episodes hold %d steps, with max_queued_steps=%d: until some were learned from, %s. Raise it, or "
                 "let fewer applications play at a time.",
                 self._episodes.held, self._queue.most,
-                "no other one begins" if self._policy.whole else "they are cut into shorter fragments",
+                "no other one begins" if self._policies.whole else "they are cut into shorter fragments",
             )  # fmt: skip
-        if self._is_crowded and self._policy.whole and any(episode.learns and not episode.held for episode in episodes):
+        begins = any(episode.learns and not episode.length for episode in episodes)
+        if self._is_crowded and self._policies.whole and begins:
             raise BusyError("open episodes hold as many steps as may wait: no other one begins until some were learned")
 
-    def _put(self, fragment: RecordedSteps | None) -> None:
-        if fragment is not None:
-            self._queue.put(fragment)
+    def _put(self, played: Played | None) -> None:
+        if played is not None:
+            self._queue.put(played)
 
-    async def _act(self, asked: Sequence[Asked]) -> list[tuple[Any, Acted]]:
-        """As `PolicyOfApplications.act`. Requests that came together are one forward pass."""
+    async def _act(self, asked: Sequence[Asked]) -> list[tuple[Any, Acted | None]]:
+        """As `PoliciesOfApplications.act`. Requests that came together are one forward pass."""
         if not asked:
             return []
         future = self._loop.create_future()
         self._waiting.append((asked, future))
         if len(self._waiting) == 1:
             self._loop.call_soon(self._act_for_all)
-        acted: list[tuple[Any, Acted]] = await future
+        acted: list[tuple[Any, Acted | None]] = await future
         return acted
 
     def _act_for_all(self) -> None:
         waiting, self._waiting = self._waiting, []
         try:
-            found = iter(self._policy.act([each for asked, _ in waiting for each in asked]))
+            found = iter(self._policies.act([each for asked, _ in waiting for each in asked]))
         except Exception as error:
             for _, future in waiting:
                 if not future.done():
@@ -254,28 +250,27 @@ class PolicyServer:
     async def _end(self, request: web.Request) -> web.Response:
         message = decode(await _body(request), EndEpisode)
         episode = self._found(message.episode_id)
-        episode.check_reward(message.reward)
-        obs = self._policy.observed(message.obs, update=False)
+        with self._episodes.counted(episode):
+            last = self._policies.last(message.steps, episode)
         self._episodes.drop(message.episode_id)
-        episode.credit(message.reward)
-        self._put(episode.end(obs, truncated=message.truncated))
+        self._put(episode.end(last, truncated=message.truncated))
         return _response(None)
 
-    async def _fragment(self, request: web.Request) -> web.Response:
-        message = decode(await _body(request), Fragment)
+    async def _fragments(self, request: web.Request) -> web.Response:
+        message = decode(await _body(request), Fragments)
         if self._queue.is_full:
             raise BusyError("the queue of steps is full until some were learned from")
-        self._put(checked_fragment(message, self._policy))
+        self._put(checked(message, self._policies))
         return _response(None)
 
     async def _specification(self, request: web.Request) -> web.Response:
-        return _response(self._policy.specification(self._limits.request_bytes))
+        return _response(self._policies.specification(self._limits.request_bytes))
 
     async def _weights(self, request: web.Request) -> web.Response:
-        version, timestep = self._policy.published()
+        version, timestep = self._policies.published()
         if request.query.get("version") == str(version):
             return _response(PublishedWeights(version=version, timestep=timestep))
-        weights, version, timestep = self._policy.weights()
+        weights, version, timestep = self._policies.weights()
         return _response(PublishedWeights(version=version, timestep=timestep, weights=weights))
 
 

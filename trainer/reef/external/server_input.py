@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from reef.errors import ConfigError, PolicyServerError
-from reef.external.acting import PolicyOfApplications
 from reef.external.episodes.open_episodes import Limits
 from reef.external.episodes.queue import StepQueue
+from reef.external.policies import PoliciesOfApplications
 from reef.external.server import PolicyServer
 
 log = logging.getLogger(__name__)
@@ -73,13 +73,13 @@ class PolicyServerInput:
                 "learned. Give token_env or token_file, or address='127.0.0.1'.", address, self.port,
             )  # fmt: skip
 
-    def serve(self, policy: PolicyOfApplications) -> None:
-        """Answer clients with this policy, from a thread of its own, until `stop`."""
+    def serve(self, policies: PoliciesOfApplications) -> None:
+        """Answer clients with these policies, from a thread of its own, until `stop`."""
         most = self._max_queued_steps
         if most is None:
-            most = max(2 * policy.config.total_train_batch_size, FEWEST_QUEUED_STEPS)
+            most = max(2 * policies.config.total_train_batch_size, FEWEST_QUEUED_STEPS)
         self.queue = StepQueue(most)
-        self._server = PolicyServer(self._socket, policy, self.queue, self._limits, self._token)
+        self._server = PolicyServer(self._socket, policies, self.queue, self._limits, self._token)
         log.info("policy server at http://%s:%d", self.address, self.port)
 
     def check(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from reef.types import Array
+from reef.types import DEFAULT_POLICY, Array
 
 VERSION = "/v1"
 REQUEST = "Reef-Request"  # header "CLIENT/NUMBER": a request that is sent again has the same
@@ -42,15 +42,18 @@ class EpisodeStarted(Message):
     """The answer to `StartEpisode`."""
 
     episode_id: str
+    has_agents: bool = False  # an episode has several agents: all that is sent of it says of which
 
 
 class Step(Message):
-    """An observation of one episode, for which an action is asked or reported."""
+    """An observation of one episode and agent, for which an action is asked or reported."""
 
     episode_id: str
-    obs: Any  # a value of the observation space
+    obs: Any  # a value of the observation space; null is allowed with `done`
+    agent_id: str | int | None = None  # where an episode has several
     reward: float = 0.0  # the sum since the last action of the episode, to which it is credited
     action: Any = None  # a value of the action space that the application chose by itself; null: the policy is to act
+    done: bool = False  # the agent has ended, and `obs` is its last observation: no action follows
 
 
 class Steps(Message):
@@ -60,33 +63,55 @@ class Steps(Message):
 
 
 class Actions(Message):
-    """The answer to `Steps`: an action for each of them, in their order."""
+    """The answer to `Steps`: an action for each of them, in their order; null for an agent that ends."""
 
     actions: list[Any]
+
+
+class LastStep(Message):
+    """The last observation of an agent."""
+
+    obs: Any  # null is allowed where an episode has several agents
+    agent_id: str | int | None = None  # where an episode has several
+    reward: float = 0.0
 
 
 class EndEpisode(Message):
     """The end of an episode."""
 
     episode_id: str
-    obs: Any  # the last observation
-    reward: float = 0.0
-    truncated: bool = False  # the episode was cut off, and its last observation still has a value
+    steps: list[LastStep]  # of the agents that are there
+    truncated: bool = False  # the episode was cut off, and its last observations still have a value
 
 
 class Fragment(Message):
-    """T consecutive steps of one episode, acted by the client's copy of the policy."""
+    """T consecutive steps of one agent, acted by the client's copy of its policy."""
 
     obs: Any  # [T + 1, *obs], as the network takes them; the last one follows the last step
     actions: Any  # [T, *action], as the policy chose them
     rewards: Any  # [T]
     dist_inputs: Any = None  # [T, D] the inputs of the action distribution; null where the policy records none
-    terminated: bool = False  # whether the episode ended with the last step
+    policy_id: str = DEFAULT_POLICY
+    terminated: bool = False  # whether the agent ended with the last step
     truncated: bool = False  # whether it was cut off there
     version: int = 0  # of the weights that acted
     state_in: Any = None  # by name, [1, ...] each: the policy's memory before the first step; null without a memory
-    episode_reward: float = 0.0  # of the whole episode, where it is over
-    episode_length: int = 0
+
+
+class Result(Message):
+    """What is known of an episode that is over."""
+
+    reward: float
+    length: int  # environment steps
+    policy_rewards: dict[str, float]  # by policy: the mean of its agents
+
+
+class Fragments(Message):
+    """What was played of one episode."""
+
+    fragments: list[Fragment]
+    env_steps: int  # environment steps since the message before
+    episode: Result | None = None  # where it is over
 
 
 class Specification(Message):
@@ -103,7 +128,7 @@ class PublishedWeights(Message):
 
     version: int
     timestep: int  # environment steps so far, for schedules of the exploration
-    weights: bytes | None = None  # safetensors
+    weights: dict[str, bytes] | None = None  # by policy: a safetensors file
 
 
 M = TypeVar("M")
@@ -119,12 +144,10 @@ def decode(body: bytes, kind: type[M]) -> M:
     try:
         _check_number_of_values(body)
         message = msgspec.msgpack.decode(body, type=kind)
-        if isinstance(message, msgspec.Struct):
-            for name in message.__struct_fields__:
-                setattr(message, name, _with_arrays(getattr(message, name)))
+        found: M = _with_arrays(message)
     except NOT_DECODED as error:
         raise MessageError(f"the body is no {kind.__name__} message: {error}") from error
-    return message
+    return found
 
 
 # Bytes of a MessagePack value after its first one, by that one. An array or a map has no more here: its items follow.
@@ -167,8 +190,9 @@ def _with_arrays(value: Any) -> Any:
     """The value with arrays in place of the maps that stand for them."""
     if isinstance(value, list):
         return [_with_arrays(item) for item in value]
-    if isinstance(value, Step):
-        value.obs, value.action = _with_arrays(value.obs), _with_arrays(value.action)
+    if isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            setattr(value, name, _with_arrays(getattr(value, name)))
         return value
     if not isinstance(value, dict):
         return value

@@ -15,13 +15,14 @@ from reef.config import AlgorithmConfig
 from reef.config.groups.inputs import POLICY_SERVER, IOContext
 from reef.config.loading import load_function
 from reef.errors import ConfigError, nearest
-from reef.external.acting import PolicyOfApplications
-from reef.external.episodes.episode import LONGEST, RecordedSteps
+from reef.external.episodes.episode import LONGEST, Played
+from reef.external.episodes.steps import RecordedSteps
+from reef.external.policies import PoliciesOfApplications
 from reef.external.server_input import PolicyServerInput
 from reef.math.running import RunningStat
 from reef.rollout.policy_runner import Fragment, PolicyRunner
 from reef.rollout.worker import RolloutWorker
-from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
+from reef.types import PolicyId, State, Weights
 
 T = TypeVar("T")
 
@@ -47,11 +48,13 @@ class ExternalWorker(RolloutWorker):
             self.source = make_input(IOContext(config, worker_index, self))
             self._check_time()
             length = LONGEST if config.batch_mode == "complete_episodes" else self.fragment_length
-            self.source.serve(PolicyOfApplications(config, self.runner, self.lock, self.published, length))
+            self.source.serve(
+                PoliciesOfApplications(config, self.runners, self.lock, self.published, length, worker_index)
+            )
 
     def _check_policy(self) -> None:
         """Raise ConfigError for what an application that begins and ends episodes as it likes cannot act with."""
-        if self.runner.parameter_noise is not None:
+        if any(runner.parameter_noise is not None for runner in self.runners.values()):
             raise ConfigError(
                 "exploration_config.type='ParameterNoise': not available with a policy server, as its noise belongs to "
                 "the episodes of one environment. Use another exploration."
@@ -68,11 +71,6 @@ class ExternalWorker(RolloutWorker):
                 "rollout worker whose applications are idle would count as failed. Make sample_timeout_s larger."
             )
 
-    @property
-    def runner(self) -> PolicyRunner:
-        """That of the only policy."""
-        return self.runners[DEFAULT_POLICY]
-
     def published(self) -> tuple[int, int]:
         """Version of the weights, and environment steps so far."""
         return self.policy_version, self.timestep
@@ -88,22 +86,23 @@ class ExternalWorker(RolloutWorker):
             self.set_acting_weights(*self._posted.pop())
         self._begun_and_ended += 1
         started = time.perf_counter()
-        fragments = self.source.queue.take(steps or self.fragment_length, self.source.idle_timeout)
+        count = len if self.config.count_steps_by == "agent_steps" else _env_steps
+        played = self.source.queue.take(steps or self.fragment_length, self.source.idle_timeout, count)
         self.source.check()
-        rollouts: dict[PolicyId, Rollout] = {}
-        if fragments:
-            rollouts[DEFAULT_POLICY] = as_rollout(self.runner, fragments)
-        count = sum(map(len, fragments))
+        fragments: dict[PolicyId, list[RecordedSteps]] = {}
+        for each in played:
+            for fragment in each.fragments:
+                fragments.setdefault(fragment.policy_id, []).append(fragment)
         self._begun_and_ended += 1
         sample = Sample(
-            rollouts,
-            [fragment.episode for fragment in fragments if fragment.episode is not None],
-            env_steps=count,
-            progress=count,
+            {policy_id: as_rollout(self.runners[policy_id], own) for policy_id, own in fragments.items()},
+            [each.episode for each in played if each.episode is not None],
+            env_steps=sum(map(_env_steps, played)),
+            progress=sum(map(count, played)),
             worker_index=self.worker_index,
             timers={"sample": time.perf_counter() - started},
         )
-        if "on_sample_end" in self.hooks and fragments:
+        if "on_sample_end" in self.hooks and played:
             self.hooks.call("on_sample_end", worker=self, samples=sample)
         return sample
 
@@ -179,6 +178,10 @@ def _server_of(context: IOContext) -> PolicyServerInput:
     if arguments["port"] and isinstance(arguments["port"], int):
         arguments["port"] += max(context.worker_index - 1, 0)
     return PolicyServerInput(context, **arguments)
+
+
+def _env_steps(played: Played) -> int:
+    return played.env_steps
 
 
 def as_rollout(runner: PolicyRunner, fragments: Sequence[RecordedSteps]) -> Rollout:

@@ -2,78 +2,118 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
 from applications import acted
 
-from reef.errors import ExternalEpisodeError
-from reef.external.episodes.episode import ExternalEpisode
+from reef.external.episodes.episode import Asked, ExternalEpisode, Played
+from reef.external.episodes.steps import AgentSteps
+from reef.types import ONLY_AGENT, AgentId
 
 
-def obs(value: int) -> np.ndarray:
+def obs(value: float) -> np.ndarray:
     return np.array([value], np.float32)
 
 
+def step(
+    episode: ExternalEpisode,
+    agents: Iterable[AgentId],
+    *,
+    ends: Iterable[AgentId] = (),
+    rewards: dict[AgentId, float] | None = None,
+    last: float | None = None,
+    cut_after: int = 100,
+) -> Played | None:
+    """A step in which these agents see its number, with action 0; those of `ends` see `last`."""
+    for agent in agents:
+        episode.agents.setdefault(agent, AgentSteps(str(agent), episode.learns))
+    given = rewards or {}
+    asked = [
+        Asked(agent, episode.agents[agent], given.get(agent, 0.0), seen, {}, None, agent in ends)
+        for group, seen in ((agents, obs(episode.length)), (ends, None if last is None else obs(last)))
+        for agent in group
+    ]
+    return episode.record(asked, [None if each.ends else acted(version=episode.length) for each in asked], cut_after)
+
+
 def played(steps: int, learns: bool = True) -> ExternalEpisode:
-    """An episode in which the reward of step t is t + 1, of two parts."""
+    """An episode of one agent, whose reward of step t is t + 1."""
     episode = ExternalEpisode("a", learns)
     for t in range(steps):
-        episode.act(obs(t), acted(t, obs(10 * t), version=5 + t))
-        episode.credit(t)
-        episode.credit(1.0)
+        step(episode, [ONLY_AGENT], rewards={ONLY_AGENT: t})
     return episode
 
 
 def test_the_end_gives_steps_with_their_successor() -> None:
-    steps = played(3).end(obs(3), truncated=False)
+    found = played(3).end({ONLY_AGENT: (obs(3), 3.0)}, truncated=False)
+    (steps,) = found.fragments
     assert steps.obs[:, 0].tolist() == [0, 1, 2, 3]
-    assert steps.actions.tolist() == [0, 1, 2]
     assert steps.rewards.tolist() == [1, 2, 3]
-    assert steps.dist_inputs[:, 0].tolist() == [0, 10, 20]
-    assert (steps.terminated, steps.truncated, steps.version) == (True, False, 5)
-    assert (steps.episode.reward, steps.episode.length, steps.episode.policy_rewards) == (6, 3, {"default_policy": 6})
+    assert (steps.terminated, steps.truncated, steps.version) == (True, False, 0)
+    assert (found.env_steps, found.episode.reward, found.episode.length) == (3, 6, 3)
+    assert found.episode.policy_rewards == {ONLY_AGENT: 6}
 
 
 def test_an_episode_is_cut_once_it_is_long_enough_and_goes_on() -> None:
     episode = played(2)
-    assert episode.cut(obs(2), steps=3) is None
-    first = episode.cut(obs(2), steps=2)
-    assert (len(first), first.terminated, first.truncated, first.episode) == (2, False, False, None)
-    episode.act(obs(2), acted(2, version=9))
-    last = episode.end(obs(3), truncated=True)
-    assert last.obs[:, 0].tolist() == [2, 3]
-    assert (last.rewards.tolist(), last.terminated, last.truncated, last.version) == ([0], False, True, 9)
-    assert (last.episode.reward, last.episode.length) == (3, 3)
+    assert step(episode, [ONLY_AGENT], cut_after=3) is None
+    first = step(episode, [ONLY_AGENT], cut_after=3)
+    assert (len(first), first.env_steps, first.episode) == (3, 3, None)
+    assert (first.fragments[0].terminated, first.fragments[0].truncated) == (False, False)
+    found = episode.end({ONLY_AGENT: (obs(9), 4.0)}, truncated=True)
+    (last,) = found.fragments
+    assert last.obs[:, 0].tolist() == [3, 9]
+    assert (last.rewards.tolist(), last.terminated, last.truncated, last.version) == ([4], False, True, 3)
+    assert (found.env_steps, found.episode.reward, found.episode.length) == (1, 5, 4)
 
 
 def test_nothing_is_kept_of_an_episode_that_is_not_learned_from() -> None:
     episode = played(5, learns=False)
-    assert episode.cut(obs(5), steps=1) is None
-    assert episode.obs == episode.rewards == []
-    assert episode.end(obs(5), truncated=False) is None
+    assert step(episode, [ONLY_AGENT], cut_after=1) is None
+    assert episode.held == 0
+    assert episode.end({ONLY_AGENT: (obs(5), 1.0)}, truncated=False) is None
 
 
 def test_an_episode_without_a_step_gives_none() -> None:
-    assert ExternalEpisode("a").end(obs(0), truncated=False) is None
+    assert ExternalEpisode("a").end({}, truncated=False) is None
 
 
-@pytest.mark.parametrize("reward", [float("nan"), float("inf"), 1e39, -1e39])
-def test_a_reward_is_a_finite_float32(reward: float) -> None:
-    with pytest.raises(ExternalEpisodeError, match=f"the reward is {re.escape(str(reward))}, .* expected a finite"):
-        played(1).check_reward(reward)
+def test_agents_come_and_go() -> None:
+    episode = ExternalEpisode("a")
+    step(episode, ["x"])
+    step(episode, ["x", "y"], rewards={"x": 1.0, "y": 5.0})  # what y gets before it acts is the episode's alone
+    gone = step(episode, ["y"], ends=["x"], rewards={"x": 2.0, "y": 3.0}, last=7.0)
+    (of_x,) = gone.fragments
+    assert (of_x.policy_id, of_x.obs[:, 0].tolist(), of_x.rewards.tolist()) == ("x", [0, 1, 7], [1, 2])
+    assert (of_x.terminated, gone.env_steps) == (True, 2)
+    step(episode, ["x"])  # it comes again
+    found = episode.end({"x": (obs(8), 1.0), "y": (None, 4.0)}, truncated=False)
+    parts = {steps.policy_id: steps for steps in found.fragments}
+    assert (parts["x"].obs[:, 0].tolist(), parts["x"].rewards.tolist()) == ([3, 8], [1])
+    assert (parts["y"].obs[:-1, 0].tolist(), parts["y"].rewards.tolist()) == ([1, 2], [3, 4])
+    assert all(steps.terminated for steps in found.fragments)
+    assert (found.env_steps, found.episode.length, found.episode.reward) == (2, 4, 16)
+    assert found.episode.policy_rewards == {"x": 2, "y": 12}  # of x two have acted
 
 
-def test_the_sum_of_the_rewards_of_a_step_is_a_finite_float32() -> None:
-    episode = played(1)
-    episode.check_reward(3e38)
-    episode.credit(3e38)
-    with pytest.raises(ExternalEpisodeError, match="and 6e.38 with those before"):
-        episode.check_reward(3e38)
+def test_an_agent_s_step_lasts_until_it_acts_again() -> None:
+    episode = ExternalEpisode("a")
+    for agents in (["x"], ["y"], ["x"], ["y"]):
+        step(episode, agents, rewards=dict.fromkeys(agents, 1.0))
+    found = episode.end({"x": (obs(9), 1.0)}, truncated=True)
+    parts = {steps.policy_id: steps for steps in found.fragments}
+    assert parts["x"].obs[:, 0].tolist() == [0, 2, 9]
+    # nobody knows what the last action of y led to
+    assert (parts["y"].obs[:, 0].tolist(), parts["y"].truncated) == ([1, 3], True)
+    assert (len(found), found.env_steps) == (3, 4)
 
 
-def test_a_reward_needs_an_action_before_it() -> None:
-    ExternalEpisode("a").check_reward(0.0)
-    with pytest.raises(ExternalEpisodeError, match="a reward of 2 before the first action.*call get_action"):
-        ExternalEpisode("a").check_reward(2.0)
+@pytest.mark.parametrize("truncated", [True, False])
+def test_an_end_that_nobody_sees_is_one_of_the_episode(truncated: bool) -> None:
+    episode = ExternalEpisode("a")
+    step(episode, ["x"])
+    step(episode, [], ends=["x"])
+    found = episode.end({}, truncated=truncated)
+    assert (found.fragments, found.env_steps, found.episode.length) == ([], 0, 1)

@@ -12,7 +12,9 @@ from applications import acted, client_of, observation
 
 from reef import PolicyClient
 from reef.errors import EpisodeLostError, ExternalEpisodeError, PolicyServerError
+from reef.external.episodes.episode import Asked
 from reef.external.episodes.open_episodes import BusyError, Limits, OpenEpisodes
+from reef.external.episodes.steps import AgentSteps
 from reef.external.worker import ExternalWorker
 
 Serve = Callable[..., ExternalWorker]
@@ -122,7 +124,8 @@ def test_the_steps_of_dropped_episodes_are_held_no_more() -> None:
         episode = episodes.found(episodes.start(name, learns=True))
         for _ in range(3):
             with episodes.counted(episode):
-                episode.act(observation(), acted())
+                steps = episode.agents.setdefault("x", AgentSteps("p"))
+                episode.record([Asked("x", steps, 0.0, observation(), {}, None, False)], [acted()], 100)
     assert episodes.held == 6
     episodes.drop("a")
     assert episodes.held == 3

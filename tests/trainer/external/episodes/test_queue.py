@@ -8,16 +8,17 @@ import time
 import numpy as np
 from applications import acted
 
-from reef.external.episodes.episode import ExternalEpisode, RecordedSteps
+from reef.external.episodes.episode import Played
 from reef.external.episodes.queue import StepQueue
+from reef.external.episodes.steps import AgentSteps
 
 
-def fragment(steps: int) -> RecordedSteps:
+def fragment(steps: int) -> Played:
     """One of so many steps."""
-    episode, obs = ExternalEpisode("a"), np.zeros(1, np.float32)
+    own, obs = AgentSteps("p"), np.zeros(1, np.float32)
     for _ in range(steps):
-        episode.act(obs, acted())
-    return episode.end(obs, truncated=False)
+        own.act(obs, acted())
+    return Played([own.take(obs)], 1)
 
 
 def test_the_queue_gives_enough_steps_and_keeps_the_rest() -> None:
@@ -45,3 +46,11 @@ def test_the_queue_wakes_who_waits() -> None:
     queue = StepQueue(100)
     threading.Timer(0.05, queue.put, [fragment(2)]).start()
     assert [len(each) for each in queue.take(2, 30.0)] == [2]
+
+
+def test_what_is_counted_may_be_something_else() -> None:
+    queue = StepQueue(100)
+    for _ in range(3):
+        queue.put(fragment(5))
+    assert len(queue.take(2, 0.0, lambda played: played.env_steps)) == 2
+    assert queue.steps == 5

@@ -22,8 +22,9 @@ from reef.types import AgentId, Array, PolicyId, State
 class EpisodeStart(NamedTuple):
     """The episode that a policy mapping function is asked for."""
 
-    # a number of its own among all episodes of the run; those of one environment follow each other
-    episode_id: int
+    # a number of its own among all episodes of the run; those of one environment follow each other. The id of an
+    # application's
+    episode_id: int | str
     # of the worker: the index of the environment
     env_id: int
     worker_index: int

@@ -3,141 +3,116 @@
 from __future__ import annotations
 
 import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-
 from reef.batch import Episode
-from reef.errors import ExternalEpisodeError
-from reef.types import DEFAULT_POLICY, Array, RecurrentState
+from reef.external.episodes.steps import Acted, AgentSteps, RecordedSteps
+from reef.types import AgentId, Array, PolicyId, RecurrentState
 
-LARGEST = float(np.finfo(np.float32).max)  # sum of the rewards of a step: learners read float32
 LONGEST = 100_000  # steps of an episode where whole ones are asked for
 
 
-class Acted(NamedTuple):
-    """What a policy made of an observation."""
+class Asked(NamedTuple):
+    """An agent's observation, for which an action is asked or reported; or its end."""
 
-    # [*action] as the policy chose it
-    action: Array
-    # [D] of the action distribution; None: the policy records none
-    dist_inputs: Array | None
-    # of the weights
-    version: int
-    # [1, ...] each, before and after the observation; empty for a policy without a memory
-    memory_before: RecurrentState
+    agent: AgentId
+    steps: AgentSteps
+    # the sum since its last action
+    reward: float
+    # [*obs] as the network takes it; None: it ends without one
+    obs: Array | None
+    # [1, ...] each: what the policy remembers; empty without a memory
     memory: RecurrentState
+    # [*action] that the application chose by itself, as a policy chooses it; None: the policy is to act
+    own: Array | None
+    # no action follows
+    ends: bool
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedSteps:
-    """T consecutive steps of one episode."""
+class Played:
+    """What of one episode waits to be learned from."""
 
-    obs: Array  # [T + 1, *obs] as the network takes them; the last one follows the last step
-    actions: Array  # [T, *action] as the policy chose them
-    rewards: Array  # [T] float32 as the application gave them
-    dist_inputs: Array | None  # [T, D] of the action distribution; None: the policy records none
-    terminated: bool  # the episode ended with the last step
-    truncated: bool  # it was cut off there
-    version: int  # of the weights that acted
-    state_in: RecurrentState  # [1, ...] each, the policy's memory before the first step; empty without one
+    fragments: list[RecordedSteps]
+    env_steps: int  # since the last one
     episode: Episode | None = None  # where it is over
 
     def __len__(self) -> int:
-        return len(self.rewards)
+        """Number of steps of all agents."""
+        return sum(map(len, self.fragments))
 
 
 @dataclass(slots=True)
 class ExternalEpisode:
-    """One episode that an application plays; `learns`: whether its steps are kept."""
+    """One episode that an application plays; `learns`: whether its steps are kept.
+
+    Agents come with their first observation. A step of theirs lasts until they act again, or end.
+    """
 
     episode_id: str
     learns: bool = True
-    obs: list[Array] = field(default_factory=list)
-    actions: list[Array] = field(default_factory=list)
-    rewards: list[float] = field(default_factory=list)
-    dist_inputs: list[Array] = field(default_factory=list)
-    version: int = 0
-    state_in: RecurrentState = field(default_factory=dict)
-    newest: Acted | None = None  # of the last action, None before the first one
-    newest_reward: float = 0.0  # that it was credited
-    reward: float = 0.0  # of the whole episode
-    length: int = 0
+    agents: dict[AgentId, AgentSteps] = field(default_factory=dict)  # that are there
+    length: int = 0  # environment steps
     used_at: float = field(default_factory=time.monotonic)
+    _reported: int = 0  # environment steps that `take` returned
+    _finished: list[RecordedSteps] = field(default_factory=list)  # since then
+    # of the whole episode: rewards, and the number of agents that acted
+    _rewards: dict[PolicyId, float] = field(default_factory=lambda: defaultdict(float))
+    _acted: Counter[PolicyId] = field(default_factory=Counter)
 
     @property
     def held(self) -> int:
         """How many steps of it are kept here."""
-        return len(self.rewards)
+        return sum(len(steps.rewards) for steps in self.agents.values())
 
-    def check_reward(self, reward: float) -> None:
-        """Raise ExternalEpisodeError as `check_reward`, for a reward that is added to those of the last action."""
-        check_reward(self.episode_id, reward, self.newest_reward, has_acted=self.newest is not None)
+    def record(self, asked: Sequence[Asked], acted: Sequence[Acted | None], cut_after: int) -> Played | None:
+        """Record a step of the environment; `acted`: of those that do not end.
 
-    def credit(self, reward: float) -> None:
-        """Add a reward, which was checked, to that of the last action."""
-        self.reward += reward
-        self.newest_reward += reward
-        if self.rewards:
-            self.rewards[-1] += reward
+        Steps of an agent are finished after `cut_after` of them, or when it ends. Returns what is, None for nothing.
+        """
+        for each in asked:
+            self._credit(each.steps, each.reward)
+            if each.ends:
+                self._leave(each.agent, each.obs)
+            elif self.learns and each.obs is not None and len(each.steps.rewards) >= cut_after:
+                self._finished.append(each.steps.take(each.obs))
+        played = self._take()
+        self.length += any(each is not None for each in acted)
+        for each, one in zip(asked, acted, strict=True):
+            if one is not None and each.obs is not None:
+                self._acted[each.steps.policy_id] += each.steps.newest is None
+                each.steps.act(each.obs, one)
+        return played
 
-    def cut(self, obs: Array, steps: int) -> RecordedSteps | None:
-        """The steps so far, if there are at least `steps` of them; `obs` [*obs] follows the last one."""
-        return self._take(obs) if self.learns and len(self.rewards) >= steps else None
+    def end(
+        self,
+        last: Mapping[AgentId, tuple[Array | None, float]],  # observations [*obs], if there are, and rewards
+        *,
+        truncated: bool,
+    ) -> Played | None:
+        """End the episode; returns what is finished, None where there is nothing to learn from."""
+        for agent, steps in [*self.agents.items()]:
+            obs, reward = last.get(agent, (None, 0.0))
+            self._credit(steps, reward)
+            self._leave(agent, obs, truncated=truncated)
+        means = {policy_id: self._rewards[policy_id] / agents for policy_id, agents in self._acted.items() if agents}
+        done = Episode(float(sum(self._rewards.values())), self.length, policy_rewards=means)
+        return self._take(done) if self.learns and self.length else None
 
-    def act(self, obs: Array, acted: Acted) -> None:
-        """Record a step."""
-        self.length += 1
-        self.newest, self.newest_reward = acted, 0.0
-        if not self.learns:
-            return
-        if not self.rewards:
-            self.version, self.state_in = acted.version, acted.memory_before
-        self.obs.append(obs)
-        self.actions.append(acted.action)
-        self.rewards.append(0.0)
-        if acted.dist_inputs is not None:
-            self.dist_inputs.append(acted.dist_inputs)
+    def _credit(self, steps: AgentSteps, reward: float) -> None:
+        self._rewards[steps.policy_id] += reward
+        steps.credit(reward)
 
-    def end(self, obs: Array, *, truncated: bool) -> RecordedSteps | None:
-        """The last steps of the episode; None where there are none to learn from."""
-        if not self.rewards:
+    def _leave(self, agent: AgentId, obs: Array | None, *, truncated: bool = False) -> None:
+        if found := self.agents.pop(agent).end(obs, truncated=truncated):
+            self._finished.append(found)
+
+    def _take(self, done: Episode | None = None) -> Played | None:
+        if not self._finished and done is None:
             return None
-        done = Episode(self.reward, self.length, policy_rewards={DEFAULT_POLICY: self.reward})
-        return self._take(obs, terminated=not truncated, truncated=truncated, episode=done)
-
-    def _take(
-        self, obs: Array, *, terminated: bool = False, truncated: bool = False, episode: Episode | None = None
-    ) -> RecordedSteps:
-        found = RecordedSteps(
-            obs=np.stack([*self.obs, obs]),
-            actions=np.stack(self.actions),
-            rewards=np.array(self.rewards, np.float32),
-            dist_inputs=np.stack(self.dist_inputs) if self.dist_inputs else None,
-            terminated=terminated,
-            truncated=truncated,
-            version=self.version,
-            state_in=self.state_in,
-            episode=episode,
-        )
-        for steps in (self.obs, self.actions, self.rewards, self.dist_inputs):
-            steps.clear()
-        return found
-
-
-def check_reward(episode_id: str, reward: float, credited: float, *, has_acted: bool) -> None:
-    """Raise ExternalEpisodeError for a reward that no action came before, or whose sum is no finite float32.
-
-    `credited`: what the last action was credited before.
-    """
-    if not abs(reward) <= LARGEST or not abs(credited + reward) <= LARGEST:  # also for NaN
-        raise ExternalEpisodeError(
-            f"episode {episode_id!r}: the reward is {reward}, and {credited + reward} with those before, expected a "
-            "finite number of float32."
-        )
-    if reward and not has_acted:
-        raise ExternalEpisodeError(
-            f"episode {episode_id!r}: a reward of {reward:g} before the first action. A reward is credited to "
-            "the action before it: call get_action or log_action first."
-        )
+        played = Played(self._finished, self.length - self._reported, done)
+        self._finished, self._reported = [], self.length
+        return played

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
-from reef.external.episodes.episode import RecordedSteps
+from reef.external.episodes.episode import Played
 
 
 class StepQueue:
@@ -15,7 +16,7 @@ class StepQueue:
     def __init__(self, most_steps: int) -> None:
         """`most_steps`: from this number on it is full."""
         self.most, self._steps = most_steps, 0
-        self._fragments: deque[RecordedSteps] = deque()
+        self._waiting: deque[Played] = deque()
         self._changed = threading.Condition()
 
     @property
@@ -28,29 +29,29 @@ class StepQueue:
         """Whether no application should play on until some were learned from."""
         return self._steps >= self.most
 
-    def put(self, fragment: RecordedSteps) -> None:
-        """Add a fragment."""
+    def put(self, played: Played) -> None:
+        """Add finished fragments."""
         with self._changed:
-            self._fragments.append(fragment)
-            self._steps += len(fragment)
+            self._waiting.append(played)
+            self._steps += len(played)
             self._changed.notify()
 
     def clear(self) -> None:
         """Drop all fragments."""
         with self._changed:
-            self._fragments.clear()
+            self._waiting.clear()
             self._steps = 0
 
-    def take(self, steps: int, idle_timeout_s: float) -> list[RecordedSteps]:
-        """Fragments of together at least `steps`; fewer, or none, after `idle_timeout_s`."""
-        taken: list[RecordedSteps] = []
+    def take(self, steps: int, idle_timeout_s: float, count: Callable[[Played], int] = len) -> list[Played]:
+        """What was played, of together at least `steps` by this `count`; fewer, or none, after `idle_timeout_s`."""
+        taken: list[Played] = []
         missing, deadline = steps, time.monotonic() + idle_timeout_s
         with self._changed:
             while missing > 0:
-                if not self._changed.wait_for(lambda: self._fragments, max(deadline - time.monotonic(), 0.0)):
+                if not self._changed.wait_for(lambda: self._waiting, max(deadline - time.monotonic(), 0.0)):
                     break
-                fragment = self._fragments.popleft()
-                self._steps -= len(fragment)
-                missing -= len(fragment)
-                taken.append(fragment)
+                played = self._waiting.popleft()
+                self._steps -= len(played)
+                missing -= count(played)
+                taken.append(played)
         return taken

@@ -135,6 +135,8 @@ class ChangingPolicies(Inference):
         """Raise ConfigError where policies cannot change."""
         if not config.policies_may_change:
             raise ConfigError(f"policies cannot change while {config.label} trains. Use PPO, IMPALA, APPO, DQN or SAC.")
+        if config.uses_policy_server:
+            raise ConfigError("policies cannot change while applications play. Give all of them from the start on.")
         if not (self.config.maps_each_episode and config.maps_each_episode):
             raise ConfigError(
                 f"policy_mapping_fn={config.policy_mapping_fn!r}: policies can change only where it is asked in each "

@@ -1,0 +1,165 @@
+"""The policies as applications use them, which may have several agents in an episode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import safetensors.numpy
+
+from reef.callbacks.hooks import guarded
+from reef.config import AlgorithmConfig
+from reef.config.applications import as_sent, has_agents
+from reef.envs.agents.turns import EpisodeStart
+from reef.errors import ConfigError, ExternalEpisodeError
+from reef.external.acting import PolicyOfApplications
+from reef.external.episodes.episode import Asked, ExternalEpisode
+from reef.external.episodes.steps import Acted, AgentSteps, check_reward
+from reef.external.wire import LastStep, Specification, Step
+from reef.rollout.policy_runner import PolicyRunner
+from reef.types import DEFAULT_POLICY, ONLY_AGENT, AgentId, Array, PolicyId
+
+MOST_AGENTS = 1000  # of an episode at the same time
+
+
+class PoliciesOfApplications:
+    """Acts with a `PolicyOfApplications` for each policy id."""
+
+    def __init__(
+        self,
+        config: AlgorithmConfig,
+        runners: Mapping[PolicyId, PolicyRunner],
+        lock: AbstractContextManager[Any],
+        published: Callable[[], tuple[int, int]],
+        fragment_length: int,
+        worker_index: int = 0,
+    ) -> None:
+        """`lock`: held while a runner is used. `published()`: version of the weights, environment steps so far.
+
+        `fragment_length`: steps of an agent after which its episode is cut, or without a critic refused.
+        """
+        self.config, self.lock, self.published, self.fragment_length = config, lock, published, fragment_length
+        self.has_agents = has_agents(config)
+        self.by_id = {policy_id: PolicyOfApplications(runner, lock, published) for policy_id, runner in runners.items()}
+        # What follows after a cut is estimated by a critic.
+        self.may_cut = bool(getattr(config, "use_critic", True))
+        # Whether an episode is learned from once it is over, if it is not too long.
+        self.whole = config.batch_mode == "complete_episodes" or not self.may_cut
+        self._worker_index = worker_index
+
+    def check(self, episode: ExternalEpisode, agent_id: AgentId | None, reward: float, *, ends: bool = False) -> None:
+        """Raise ConfigError for an agent where there is one alone, ExternalEpisodeError for what it cannot do."""
+        if (agent_id is not None) != self.has_agents:
+            raise ConfigError(
+                "an episode has several agents here: give observations by agent."
+                if self.has_agents
+                else f"agent {agent_id!r}: an episode has one agent here. Give policies, or policy_mapping_fn."
+            )
+        where = f"episode {episode.episode_id!r}" + (f", agent {agent_id!r}" if self.has_agents else "")
+        steps = episode.agents.get(ONLY_AGENT if agent_id is None else agent_id)
+        # What an agent of several gets before it acts is the episode's alone.
+        acted = self.has_agents or (steps is not None and steps.newest is not None)
+        check_reward(where, reward, steps.newest_reward if steps else 0.0, has_acted=acted)
+        if steps is None and len(episode.agents) >= MOST_AGENTS:
+            raise ExternalEpisodeError(f"{where}: there are {MOST_AGENTS} agents, which is the most. End some.")
+        if steps is not None and not ends and not self.may_cut and len(steps.rewards) >= self.fragment_length:
+            raise ExternalEpisodeError(
+                f"{where} has {self.fragment_length} steps, which is the most: use_critic=False "
+                "learns from whole episodes. End it, raise max_request_bytes for a client with 'local', or use a "
+                "critic."
+            )
+
+    def agent_of(self, episode: ExternalEpisode, agent_id: AgentId | None) -> tuple[AgentId, AgentSteps]:
+        """An agent of an episode and its steps; it comes, if it is not there. ConfigError without a policy for it."""
+        agent = ONLY_AGENT if agent_id is None else agent_id
+        if agent not in episode.agents:
+            episode.agents[agent] = AgentSteps(self._policy_of(agent, episode), episode.learns)
+        return agent, episode.agents[agent]
+
+    def _policy_of(self, agent: AgentId, episode: ExternalEpisode) -> PolicyId:
+        if not self.has_agents:
+            return DEFAULT_POLICY
+        start = EpisodeStart(episode.episode_id, 0, self._worker_index, tuple(self.by_id))
+        found: PolicyId = guarded("policy_mapping_fn", self.config.policy_of, agent, start)
+        return found
+
+    def read(self, step: Step, episode: ExternalEpisode) -> Asked:
+        """A step, which was checked, as the policy takes it; ConfigError for a wrong value."""
+        if step.done and step.agent_id not in episode.agents:
+            raise ExternalEpisodeError(
+                f"episode {episode.episode_id!r}: agent {step.agent_id!r} ends, but never acted."
+            )
+        agent, steps = self.agent_of(episode, step.agent_id)
+        policy = self.by_id[steps.policy_id]
+        if step.done:
+            obs = None if step.obs is None else policy.observed(step.obs, update=False)
+            return Asked(agent, steps, step.reward, obs, {}, None, ends=True)
+        own = None if step.action is None else policy.chosen(step.action)
+        obs = policy.observed(step.obs)
+        policy.check_mask(obs[None], None if own is None else own[None])
+        return Asked(agent, steps, step.reward, obs, policy.memory(steps, step.reward), own, ends=False)
+
+    def last(self, sent: Sequence[LastStep], episode: ExternalEpisode) -> dict[AgentId, tuple[Array | None, float]]:
+        """Last observations [*obs], if there are, and rewards, by agent; ConfigError for a wrong value."""
+        if not self.has_agents and len(sent) != 1:
+            raise ConfigError(f"an episode ends with {len(sent)} observations, expected the one of its agent.")
+        found: dict[AgentId, tuple[Array | None, float]] = {}
+        for each in sent:
+            self.check(episode, each.agent_id, each.reward, ends=True)
+            agent, steps = self.agent_of(episode, each.agent_id)
+            missing = each.obs is None and self.has_agents
+            obs = None if missing else self.by_id[steps.policy_id].observed(each.obs, update=False)
+            if agent in found:
+                raise ConfigError(f"agent {agent!r} ends twice.")
+            found[agent] = obs, each.reward
+        return found
+
+    def act(self, asked: Sequence[Asked]) -> list[tuple[Any, Acted | None]]:
+        """As `PolicyOfApplications.act`, in the order of `asked`; None for an agent that ends."""
+        found: list[tuple[Any, Acted | None]] = [(None, None)] * len(asked)
+        places: dict[PolicyId, list[int]] = {}
+        for place, each in enumerate(asked):
+            if not each.ends:
+                places.setdefault(each.steps.policy_id, []).append(place)
+        for policy_id, own in places.items():
+            for place, one in zip(own, self.by_id[policy_id].act([asked[place] for place in own]), strict=True):
+                found[place] = one
+        return found
+
+    def specification(self, max_request_bytes: int) -> Specification:
+        """What a client needs to act by itself; ConfigError where it cannot."""
+        filters = [policy.runner.filter for policy in self.by_id.values()]
+        if any(each is not None for each in filters):
+            raise ConfigError(
+                f"observation_filter={self.config.observation_filter!r}: its statistics are in the server, so that a "
+                "client cannot act by itself. Use inference_mode='remote', or set it to 'NoFilter'."
+            )
+        return Specification(
+            algorithm=self.config.algorithm_class,
+            settings=as_sent(self.config),
+            fragment_length=self.fragment_length,
+            max_request_bytes=max_request_bytes,
+        )
+
+    def weights(self) -> tuple[dict[PolicyId, bytes], int, int]:
+        """The parameters of each policy as a safetensors file, their version, and environment steps so far."""
+        with self.lock:
+            policies = {policy_id: policy.runner.policy for policy_id, policy in self.by_id.items()}
+            files = {policy_id: safetensors.numpy.save(own.get_weights()) for policy_id, own in policies.items()}
+            return files, *self.published()
+
+
+def rows_of(
+    episode_id: str, steps: Sequence[Step], asked: Sequence[Asked], acted: Sequence[tuple[Any, Acted | None]]
+) -> tuple[list[Asked], list[Acted | None]]:
+    """Those of one episode, as `ExternalEpisode.record` takes them."""
+    own = [place for place, step in enumerate(steps) if step.episode_id == episode_id]
+    return [asked[place] for place in own], [acted[place][1] for place in own]
+
+
+def actions_of(steps: Sequence[Step], asked: Sequence[Asked], acted: Sequence[tuple[Any, Acted | None]]) -> list[Any]:
+    """What the application is answered: its own actions too, and None for an agent that ends."""
+    return [
+        value if each.own is None else step.action for step, each, (value, _) in zip(steps, asked, acted, strict=True)
+    ]
