@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from applications import settings
+from applications import OBSERVATIONS, settings
 
 from reef import APPOConfig, BCConfig, DDPPOConfig, DQNConfig, IMPALAConfig, PPOConfig
 from reef.api import job_from_document
@@ -27,7 +27,10 @@ class OfEpisodes(DefaultCallbacks):
         ({"env": "CartPole-v1"}, "env='CartPole-v1': input_='policy_server' has no environment: applications bring"),
         ({"observation_space": None}, "observation_space: input_='policy_server' has no environment to read it from"),
         ({"action_space": None}, "action_space: input_='policy_server' has no environment to read it from. Give it."),
-        ({"policies": ["a", "b"]}, r"policies=\['a', 'b'\]: input_='policy_server' serves one policy"),
+        (
+            {"policies": {"a": {"observation_space": OBSERVATIONS}, "b": {}}, "observation_space": None},
+            "observation_space of b: input_='policy_server' has no environment to read it from",
+        ),
         ({"horizon": 10}, "horizon=10: has no effect with input_='policy_server', which steps no environment"),
         ({"num_envs_per_worker": 2}, "num_envs_per_worker=2: has no effect with input_='policy_server'"),
         ({"env_config": {"a": 1}}, "env_config={'a': 1}: has no effect"),
@@ -50,6 +53,11 @@ def test_what_does_not_go_together_is_refused(given: dict[str, Any], problem: st
     config = settings()
     with pytest.raises(ConfigError, match=problem):
         config.update_from_dict(given).checked()
+
+
+def test_steps_that_applications_play_are_no_whole_ones_of_an_environment() -> None:
+    with pytest.raises(ConfigError, match="replay_mode='lockstep': input_='policy_server' has no whole steps of an"):
+        settings("DQN", replay_mode="lockstep").checked()
 
 
 @pytest.mark.parametrize("kind", [APPOConfig, DDPPOConfig, IMPALAConfig])

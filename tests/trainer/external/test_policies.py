@@ -251,7 +251,7 @@ def test_wrong_use_is_refused_and_the_episode_goes_on(serve: Serve, mode: str, m
 
 
 def test_what_does_not_go_together_is_refused(serve: Serve) -> None:
-    with pytest.raises(ConfigError, match="observation_space of solo, shared: input_='policy_server' has no environment to"):
+    with pytest.raises(ConfigError, match="observation_space of solo, shared: input_='policy_server' has"):
         serve(**OF_TEAMS, observation_space=None)
     with pytest.raises(ConfigError, match=r"policy_mapping_fn='.*<lambda>': a client that acts by itself cannot"):
         client_of(serve(**OF_TEAMS | {"policy_mapping_fn": lambda agent: "solo"}), "local")
