@@ -390,6 +390,18 @@ def test_weights_are_fetched_after_the_interval_or_by_hand(serve: Serve, interva
     assert actions_of(client) == {1}
 
 
+def test_weights_are_fetched_as_soon_as_a_fragment_s_answer_names_newer_ones(serve: Serve) -> None:
+    worker = serve()
+    client = client_of(worker, "local", update_interval=1000.0)
+    assert actions_of(client) == {0, 1}  # in more than one fragment
+    published(worker, version=1)
+    client._acts._took_s = 1000.0  # little of the time is to go there
+    assert actions_of(client) == {0, 1}
+    client._acts._took_s = 0.0
+    assert actions_of(client) == {1}
+    assert client._acts._version == 1
+
+
 def test_the_version_of_the_weights_that_acted_is_recorded(serve: Serve) -> None:
     worker = serve()
     published(worker, version=7)

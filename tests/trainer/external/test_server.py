@@ -342,8 +342,11 @@ def fragments(**changed: Any) -> dict[str, Any]:
 
 def test_a_fragment_that_a_client_acted_is_learned_from(serve: Serve) -> None:
     worker = serve()
-    assert ask(worker, "fragments", fragments())[0] == 200
+    worker.set_weights(worker.get_weights(), version=3, timestep=50)
+    newest = {"version": 3, "timestep": 50, "weights": None}
+    assert ask(worker, "fragments", fragments(version=9)) == (200, newest)
     sample = worker.sample(2)
+    assert sample.rollouts["default_policy"].policy_version == 3  # later ones are of a server before it
     rollout = sample.rollouts["default_policy"]
     assert rollout.actions[:, 0].tolist() == [0, 1]
     assert rollout.extras["action_logp"][:, 0] == pytest.approx(np.log(0.5))
@@ -362,6 +365,7 @@ def test_a_fragment_that_a_client_acted_is_learned_from(serve: Serve) -> None:
         ({"rewards": np.array([np.nan, 1])}, "fragment: rewards has a value that is NaN"),
         ({"dist_inputs": None}, "fragment: dist_inputs: got NoneType, expected an array of shape (2, 2)."),
         ({"truncated": True}, "fragment: terminated and truncated: an episode ends in one way."),
+        ({"version": -1}, "fragment: version=-1: expected that of the weights, from 0 on."),
         ({"length": 1}, "length=1: expected finite numbers, and at least the 2 steps"),
         ({"reward": float("nan")}, "fragments: episode: reward=nan"),
         ({"policy_rewards": {"other": 1.0}}, "policy_rewards has ['other'], expected ['default_policy']."),

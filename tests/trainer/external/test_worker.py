@@ -158,6 +158,20 @@ def test_steps_of_an_iteration_that_ended_idle_are_learned_from_in_the_next() ->
         assert (result["num_env_steps_sampled"], result["num_env_steps_trained"]) == (9, 9)
 
 
+def test_the_age_of_the_weights_that_acted_is_a_metric() -> None:
+    with settings(train_batch_size=8, rollout_fragment_length=8).build() as algorithm:
+        clients = [client_of(algorithm.workers.local_worker(), "local", update_interval=None) for _ in range(2)]
+        ages = []
+        for by_hand in (False, False, True):
+            for client in clients:
+                if by_hand:
+                    client.update_policy_weights()
+                play_steps(client, 4)
+            stats = algorithm.train()["info"]["learner"]["default_policy"]["learner_stats"]
+            ages.append((stats["staleness"], stats["staleness_max"]))
+    assert ages == [(0, 0), (1, 1), (0, 0)]
+
+
 def test_a_checkpoint_is_restored_and_the_server_goes_on(tmp_path: Path) -> None:
     with settings().build() as algorithm:
         client = client_of(algorithm.workers.local_worker())

@@ -87,7 +87,7 @@ def _checked_fragment(sent: Fragment, policies: PoliciesOfApplications) -> Recor
         dist_inputs=inputs if policy.records_inputs else None,
         terminated=sent.terminated,
         truncated=sent.truncated,
-        version=sent.version,
+        version=_version(sent, policies),
         state_in=_checked_memory(sent.state_in, acting),
     )
     for name, layout, values in (("obs", obs, found.obs), ("actions", actions, found.actions)):
@@ -95,6 +95,13 @@ def _checked_fragment(sent: Fragment, policies: PoliciesOfApplications) -> Recor
             raise ConfigError(f"fragment: {name} has {impossible[1]}, expected {impossible[2]}.")
     policy.check_mask(found.obs[:-1], found.actions)
     return found
+
+
+def _version(sent: Fragment, policies: PoliciesOfApplications) -> int:
+    """The version of the weights that acted; a client may have later ones than a server that was restored."""
+    if sent.version < 0:
+        raise ConfigError(f"fragment: version={sent.version}: expected that of the weights, from 0 on.")
+    return min(sent.version, policies.published()[0])
 
 
 def _checked_memory(sent: Any, policy: Policy) -> RecurrentState:

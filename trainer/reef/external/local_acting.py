@@ -19,6 +19,8 @@ from reef.external.policies import PoliciesOfApplications, actions_of, rows_of
 from reef.external.wire import EndEpisode, EpisodeStarted, PublishedWeights, Specification, Step
 from reef.rollout.policy_runner import PolicyRunner
 
+FETCHES_APART = 10  # times as long as a fetch of weights takes, at least
+
 
 class LocalActing:
     """Acts with the policy that the server described, and sends whole fragments."""
@@ -28,6 +30,7 @@ class LocalActing:
         self.connection, self._update_interval = connection, update_interval
         self._episodes: dict[str, ExternalEpisode] = {}
         self._version, self._timestep, self._updated_at = -1, 0, 0.0
+        self._newest, self._took_s = -1, 0.0  # version that the server named; seconds that a fetch took
         specification = connection.get("policy", Specification)
         settings = config_class(specification.algorithm).from_dict(specification.settings)
         config = settings.debugging(seed=None).freeze()  # clients explore in different ways
@@ -43,6 +46,7 @@ class LocalActing:
 
     def update_weights(self) -> None:
         """Fetch the newest weights, unless they are here."""
+        began = time.monotonic()
         found = self.connection.get(f"weights?version={self._version}", PublishedWeights)
         if found.weights is not None:
             try:
@@ -50,8 +54,18 @@ class LocalActing:
                     policy.runner.policy.set_weights(safetensors.numpy.load(found.weights[policy_id]))
             except (SafetensorError, ConfigError, KeyError) as error:
                 raise PolicyServerError(f"the weights of the policy server do not fit: {error}") from error
-        self._version, self._timestep = found.version, found.timestep
+        self._version, self._timestep, self._newest = found.version, found.timestep, found.version
         self._updated_at = time.monotonic()
+        self._took_s = self._updated_at - began
+
+    def _update_if_due(self) -> None:
+        """Fetch weights after the interval, and before where there are newer ones and little time goes there."""
+        if self._update_interval is None:
+            return
+        waited = time.monotonic() - self._updated_at
+        sooner = self._newest != self._version and waited >= FETCHES_APART * self._took_s
+        if sooner or waited >= self._update_interval:
+            self.update_weights()
 
     def start(self, episode_id: str, learns: bool) -> EpisodeStarted:
         """Begin an episode."""
@@ -60,8 +74,7 @@ class LocalActing:
 
     def act(self, steps: list[Step]) -> list[Any]:
         """The actions for observations of different episodes and agents."""
-        if self._update_interval is not None and time.monotonic() - self._updated_at >= self._update_interval:
-            self.update_weights()
+        self._update_if_due()
         episodes = [self._episodes[step.episode_id] for step in steps]
         for step, episode in zip(steps, episodes, strict=True):
             self.policies.check(episode, step.agent_id, step.reward)
@@ -93,7 +106,7 @@ class LocalActing:
             return
         try:
             for message in as_messages(played):
-                self.connection.post("fragments", message, None)
+                self._newest = self.connection.post("fragments", message, PublishedWeights).version
         except (ConfigError, ExternalEpisodeError) as error:
             raise EpisodeLostError(f"steps of the episode were refused, and it is lost: {error}") from error
 

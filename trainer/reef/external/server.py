@@ -261,15 +261,19 @@ class PolicyServer:
         if self._queue.is_full:
             raise BusyError("the queue of steps is full until some were learned from")
         self._put(checked(message, self._policies))
-        return _response(None)
+        return self._newest()
 
     async def _specification(self, request: web.Request) -> web.Response:
         return _response(self._policies.specification(self._limits.request_bytes))
 
-    async def _weights(self, request: web.Request) -> web.Response:
+    def _newest(self) -> web.Response:
+        """Which weights are the newest."""
         version, timestep = self._policies.published()
-        if request.query.get("version") == str(version):
-            return _response(PublishedWeights(version=version, timestep=timestep))
+        return _response(PublishedWeights(version=version, timestep=timestep))
+
+    async def _weights(self, request: web.Request) -> web.Response:
+        if request.query.get("version") == str(self._policies.published()[0]):
+            return self._newest()
         weights, version, timestep = self._policies.weights()
         return _response(PublishedWeights(version=version, timestep=timestep, weights=weights))
 

@@ -124,7 +124,7 @@ class Specification(Message):
 
 
 class PublishedWeights(Message):
-    """The weights of the policy; without `weights` the asking client has them already."""
+    """The newest weights; without `weights` the asking client has them already, or is only told the version."""
 
     version: int
     timestep: int  # environment steps so far, for schedules of the exploration

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reef.batch import Rollout, concat_columns
+from reef.learn.learner_queue import TrainBatch
 from reef.types import PolicyId, Stats
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def on_policy(algorithm: Algorithm) -> dict[PolicyId, Stats]:
         updates = algorithm.learn(batches)
         steps = sum(sample.env_steps for sample in samples)
         algorithm.count_trained(steps, sum(len(batches[policy_id]) for policy_id in updates))
+    ages = TrainBatch(rollouts).staleness(algorithm.policy_version) if algorithm.config.uses_policy_server else {}
     algorithm.publish_weights()
     algorithm.synchronize_filters()
-    return {policy_id: update.stats for policy_id, update in updates.items()}
+    return {policy_id: update.stats | ages.get(policy_id, {}) for policy_id, update in updates.items()}
