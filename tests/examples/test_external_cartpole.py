@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples"
+NODE = shutil.which("node")
 PLAY = "from external_cartpole import play; import sys; play(int(sys.argv[1]), sys.argv[2])"
 
 
@@ -25,3 +27,18 @@ def test_what_an_application_plays_is_learned_from(example: Any, mode: str) -> N
             application.kill()
     assert 10 < rewards[0] < 40
     assert mode == "remote" or max(rewards) > rewards[0] + 15  # how fast depends on how old the weights are
+
+
+@pytest.mark.skipif(NODE is None, reason="there is no Node.js")
+def test_an_application_in_another_language_speaks_the_protocol(example: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [str(NODE), str(FOLDER / "external_cartpole.mjs"), f"http://127.0.0.1:{port}", "100000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as application:
+        try:
+            rewards = example("external_cartpole")["serve"](port, 2)
+        finally:
+            application.kill()
+        played = [int(line.split()[2]) for line in application.stdout or ()]
+    assert 10 < rewards[0] < 40
+    assert 10 < sum(played[:20]) / 20 < 40
