@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from gymnasium import spaces
 from reef import PolicyClient, PPOConfig
 from reef.batch import Rollout, Sample, concat_columns
 from reef.envs.multi_agent import MultiAgentEnv
-from reef.errors import CallbackError, ConfigError, ExternalEpisodeError, PolicyServerError
+from reef.errors import CallbackError, ConfigError, EpisodeLostError, ExternalEpisodeError, PolicyServerError
 from reef.external import policies as external_policies
 from reef.external.worker import ExternalWorker
 from reef.rollout.worker import RolloutWorker
@@ -263,3 +264,49 @@ def test_an_error_of_the_mapping_is_told(serve: Serve) -> None:
         client = client_of(worker, mode)
         with pytest.raises(kind, match="policy_mapping_fn raised ZeroDivisionError: of the user"):
             client.get_action(client.start_episode(), {"red": observation()})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_dqn_replays_what_each_policy_s_agents_played(mode: str) -> None:
+    given = {"num_steps_sampled_before_learning_starts": 4, "n_step": 2, "min_sample_timesteps_per_iteration": 8}
+    with settings("DQN", **OF_TEAMS | given).build() as algorithm:
+        client = client_of(algorithm.workers.local_worker(), mode)
+        for _ in range(2):
+            play(client, Meeting())
+        result = algorithm.train()
+        assert result["num_env_steps_trained"] > 0
+        assert {*result["info"]["learner"]} == {"solo", "shared"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_without_a_critic_the_episode_of_each_agent_is_whole(serve: Serve, mode: str) -> None:
+    worker = serve("PG", **OF_TEAMS)
+    play(client_of(worker, mode), Meeting())
+    sample = worker.sample(LENGTH)
+    shared = sample.rollouts["shared"]
+    assert len(sample.rollouts["solo"]) == LENGTH  # in spite of fragments of 4 steps
+    assert (len(shared), shared.terminated.sum()) == (LENGTH, 2)
+
+
+def test_agents_are_lost_with_their_server(serve: Serve) -> None:
+    worker = serve(**OF_TEAMS, input_config={"episode_timeout": 0.2})
+    client = client_of(worker)
+    episode = client.start_episode()
+    client.get_action(episode, {"red": observation()})
+    time.sleep(0.3)
+    with pytest.raises(EpisodeLostError, match="is not open here"):
+        client.get_action(episode, {"red": observation()})
+    assert client.get_action(client.start_episode(), {"red": observation()})["red"] in (0, 1)
+
+
+def test_a_crowd_of_agents_is_cut_too(serve: Serve) -> None:
+    worker = serve(**OF_TEAMS, rollout_fragment_length=100, train_batch_size=100, input_config={"max_queued_steps": 6})
+    client = client_of(worker)
+    episode = client.start_episode()
+    for t in range(4):
+        client.get_action(episode, {"red": observation(0.1 * t), "blue": observation(0.1 * t)})
+    sample = worker.sample(3)
+    assert (sample.env_steps, {name: len(own) for name, own in sample.rollouts.items()}) == (
+        3,
+        {"solo": 3, "shared": 3},
+    )
