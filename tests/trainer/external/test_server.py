@@ -87,6 +87,7 @@ def test_the_server_chooses_an_id_where_none_is_given(serve: Serve) -> None:
         ("steps", step("open", action=2), 400, "the action is no value of Discrete(2): got 2, expected 0 to 1"),
         ("steps", step("open", action=[0, 1]), 400, "the action is no value of Discrete(2)"),
         ("steps", step("open", action=1e300), 400, "the action is no value of Discrete(2)"),
+        ("steps", step("open", done=True), 400, "done: an episode of one agent ends as a whole. Leave it out."),
         ("steps", step("open", extra=1), 400, "unknown field `extra`"),
         ("episodes/end", {"episode_id": "open", "steps": [{"obs": [2]}]}, 400, "the observation has shape"),
         ("episodes/end", {"episode_id": "open", "steps": []}, 400, "ends with 0 observations, expected the one of"),

@@ -18,7 +18,7 @@ from reef.external.episodes.episode import Asked, ExternalEpisode
 from reef.external.episodes.steps import Acted, AgentSteps, check_reward
 from reef.external.wire import LastStep, Specification, Step
 from reef.rollout.policy_runner import PolicyRunner
-from reef.types import DEFAULT_POLICY, ONLY_AGENT, AgentId, Array, PolicyId
+from reef.types import DEFAULT_POLICY, ONLY_AGENT, AgentId, PolicyId
 
 MOST_AGENTS = 1000  # of an episode at the same time
 
@@ -43,7 +43,7 @@ class PoliciesOfApplications:
         self.has_agents = has_agents(config)
         self.by_id = {policy_id: PolicyOfApplications(runner, lock, published) for policy_id, runner in runners.items()}
         # What follows after a cut is estimated by a critic.
-        self.may_cut = bool(getattr(config, "use_critic", True))
+        self.may_cut = all(getattr(config.for_policy(policy_id), "use_critic", True) for policy_id in runners)
         # Whether an episode is learned from once it is over, if it is not too long.
         self.whole = config.batch_mode == "complete_episodes" or not self.may_cut
         self._worker_index = worker_index
@@ -70,12 +70,11 @@ class PoliciesOfApplications:
                 "critic."
             )
 
-    def agent_of(self, episode: ExternalEpisode, agent_id: AgentId | None) -> tuple[AgentId, AgentSteps]:
-        """An agent of an episode and its steps; it comes, if it is not there. ConfigError without a policy for it."""
+    def _agent(self, episode: ExternalEpisode, agent_id: AgentId | None) -> tuple[AgentId, AgentSteps]:
+        """An agent of an episode and its steps, none yet if it is not there; ConfigError without a policy for it."""
         agent = ONLY_AGENT if agent_id is None else agent_id
-        if agent not in episode.agents:
-            episode.agents[agent] = AgentSteps(self._policy_of(agent, episode), episode.learns)
-        return agent, episode.agents[agent]
+        found = episode.agents.get(agent)
+        return agent, found or AgentSteps(self._policy_of(agent, episode), episode.learns)
 
     def _policy_of(self, agent: AgentId, episode: ExternalEpisode) -> PolicyId:
         if not self.has_agents:
@@ -86,34 +85,35 @@ class PoliciesOfApplications:
 
     def read(self, step: Step, episode: ExternalEpisode) -> Asked:
         """A step, which was checked, as the policy takes it; ConfigError for a wrong value."""
+        if step.done and not self.has_agents:
+            raise ConfigError("done: an episode of one agent ends as a whole. Leave it out.")
         if step.done and step.agent_id not in episode.agents:
             raise ExternalEpisodeError(
                 f"episode {episode.episode_id!r}: agent {step.agent_id!r} ends, but never acted."
             )
-        agent, steps = self.agent_of(episode, step.agent_id)
-        policy = self.by_id[steps.policy_id]
+        agent, steps = self._agent(episode, step.agent_id)
         if step.done:
-            obs = None if step.obs is None else policy.observed(step.obs, update=False)
-            return Asked(agent, steps, step.reward, obs, {}, None, ends=True)
+            return self._end(agent, steps, step.obs, step.reward)
+        policy = self.by_id[steps.policy_id]
         own = None if step.action is None else policy.chosen(step.action)
         obs = policy.observed(step.obs)
         policy.check_mask(obs[None], None if own is None else own[None])
         return Asked(agent, steps, step.reward, obs, policy.memory(steps, step.reward), own, ends=False)
 
-    def last(self, sent: Sequence[LastStep], episode: ExternalEpisode) -> dict[AgentId, tuple[Array | None, float]]:
-        """Last observations [*obs], if there are, and rewards, by agent; ConfigError for a wrong value."""
+    def last(self, sent: Sequence[LastStep], episode: ExternalEpisode) -> list[Asked]:
+        """The ends of agents; ConfigError for a wrong value."""
         if not self.has_agents and len(sent) != 1:
             raise ConfigError(f"an episode ends with {len(sent)} observations, expected the one of its agent.")
-        found: dict[AgentId, tuple[Array | None, float]] = {}
+        if len({each.agent_id for each in sent}) < len(sent):
+            raise ConfigError("an agent ends twice: give its last observation alone.")
         for each in sent:
             self.check(episode, each.agent_id, each.reward, ends=True)
-            agent, steps = self.agent_of(episode, each.agent_id)
-            missing = each.obs is None and self.has_agents
-            obs = None if missing else self.by_id[steps.policy_id].observed(each.obs, update=False)
-            if agent in found:
-                raise ConfigError(f"agent {agent!r} ends twice.")
-            found[agent] = obs, each.reward
-        return found
+        return [self._end(*self._agent(episode, each.agent_id), each.obs, each.reward) for each in sent]
+
+    def _end(self, agent: AgentId, steps: AgentSteps, obs: Any, reward: float) -> Asked:
+        missing = obs is None and self.has_agents
+        seen = None if missing else self.by_id[steps.policy_id].observed(obs, update=False)
+        return Asked(agent, steps, reward, seen, {}, None, ends=True)
 
     def act(self, asked: Sequence[Asked]) -> list[tuple[Any, Acted | None]]:
         """As `PolicyOfApplications.act`, in the order of `asked`; None for an agent that ends."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -83,21 +83,21 @@ class ExternalEpisode:
         self.length += any(each is not None for each in acted)
         for each, one in zip(asked, acted, strict=True):
             if one is not None and each.obs is not None:
+                self.agents[each.agent] = each.steps
                 self._acted[each.steps.policy_id] += each.steps.newest is None
                 each.steps.act(each.obs, one)
         return played
 
-    def end(
-        self,
-        last: Mapping[AgentId, tuple[Array | None, float]],  # observations [*obs], if there are, and rewards
-        *,
-        truncated: bool,
-    ) -> Played | None:
-        """End the episode; returns what is finished, None where there is nothing to learn from."""
-        for agent, steps in [*self.agents.items()]:
-            obs, reward = last.get(agent, (None, 0.0))
-            self._credit(steps, reward)
-            self._leave(agent, obs, truncated=truncated)
+    def end(self, last: Sequence[Asked], *, truncated: bool) -> Played | None:
+        """End the episode with the `last` observations and rewards of its agents, or of some.
+
+        Returns what is finished, None where there is nothing to learn from.
+        """
+        for each in last:
+            self._credit(each.steps, each.reward)
+        observations = {each.agent: each.obs for each in last}
+        for agent in list(self.agents):
+            self._leave(agent, observations.get(agent), truncated=truncated)
         means = {policy_id: self._rewards[policy_id] / agents for policy_id, agents in self._acted.items() if agents}
         done = Episode(float(sum(self._rewards.values())), self.length, policy_rewards=means)
         return self._take(done) if self.learns and self.length else None
