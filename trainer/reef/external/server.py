@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import logging
 import socket
 import threading
@@ -22,6 +21,8 @@ from reef.external.acting import PolicyOfApplications
 from reef.external.episodes import ExternalEpisode, RecordedSteps, StepQueue
 from reef.external.fragments import checked_fragment
 from reef.external.last_answers import LastAnswers
+from reef.external.listening.connections import body_of, serve
+from reef.external.listening.token import TokenCheck
 from reef.external.wire import (
     CONTENT_TYPE,
     REQUEST,
@@ -64,18 +65,6 @@ class BusyError(Exception):
     """There is no room now; the client is to try again."""
 
 
-class _OneTooMany(asyncio.Protocol):
-    """A connection for which there is no room."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say so, and close it."""
-        assert isinstance(transport, asyncio.WriteTransport)
-        text = b"too many connections"
-        head = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain\r\n"
-        transport.write(head + b"Content-Length: %d\r\n\r\n%b" % (len(text), text))
-        transport.close()
-
-
 class PolicyServer:
     """Answers applications; all but `stop` happens in its thread."""
 
@@ -89,7 +78,7 @@ class PolicyServer:
     ) -> None:
         """Begin to answer at once; `token` is what clients must send, None: nothing."""
         self._policy, self._queue, self._limits = policy, queue, limits
-        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._token = TokenCheck(token)
         self._episodes: dict[str, ExternalEpisode] = {}
         self._acting: set[str] = set()  # ids of the episodes that wait for an action
         self._waiting: list[tuple[Sequence[Array], asyncio.Future[list[tuple[Array, Acted]]]]] = []
@@ -123,24 +112,16 @@ class PolicyServer:
         app.router.add_get(f"{VERSION}/weights", self._weights)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=IDLE_S)
         await runner.setup()
-        server = await self._loop.create_server(lambda: self._protocol(runner), sock=listening)
+        server = await serve(runner, listening, CONNECTIONS)
         await self._stopping.wait()
         server.close()
         await runner.cleanup()
 
-    def _protocol(self, runner: web.AppRunner) -> asyncio.Protocol:
-        """What handles a new connection."""
-        assert runner.server is not None
-        return runner.server() if len(runner.server.connections) < CONNECTIONS else _OneTooMany()
-
     @web.middleware
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """The answer of a handler; what it raises becomes a status and a text."""
-        sent = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        if self._expected is not None and not hmac.compare_digest(sent, self._expected):
-            return web.Response(
-                status=401, text="the token is missing or wrong", headers={"WWW-Authenticate": "Bearer"}
-            )
+        if (refusal := self._token.refusal(request)) is not None:
+            return refusal
         # A web page can send other types from a browser on this machine without asking the server first.
         if request.method == "POST" and request.content_type != CONTENT_TYPE:
             return web.Response(status=415, text=f"Content-Type: {request.content_type}: expected {CONTENT_TYPE}")
@@ -295,8 +276,7 @@ class PolicyServer:
 
 
 async def _body(request: web.Request) -> bytes:
-    async with asyncio.timeout(BODY_S):
-        return await request.read()
+    return await body_of(request, BODY_S)
 
 
 async def _body_of(handler: Handler, request: web.Request) -> bytes:
