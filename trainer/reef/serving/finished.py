@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reef.errors import ConfigError
-from reef.nn.queries.policy import PREV_ACTIONS
+from reef.nn.queries.policy import PREV_ACTIONS, PREV_REWARDS
 from reef.rollout.exploration.on_request import OnRequest
 from reef.run.build import load_policies
 from reef.spaces import Space
@@ -22,6 +22,7 @@ class Asked:
 
     rows: Array  # [N, *obs] as the environment gives them
     state: list[Array]  # [N, ...] each; empty for a policy without a memory
+    rewards: list[float]  # N, of the actions before; 0 for a policy that reads none
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -33,6 +34,7 @@ class Acted:
 
     actions: list[Any]  # N values of the action space
     states: list[list[Array]]  # N states after the action
+    dist_inputs: Array  # [N, D] of the distributions that actions were chosen by
 
 
 class FinishedPolicy:
@@ -65,15 +67,14 @@ class FinishedPolicy:
         """Of the environment."""
         return self.runner.columns.action_space
 
-    def read(self, observations: Sequence[Any], states: Sequence[Any] | None = None) -> Asked:
-        """N values of the observation space, and the state [...] of each, None: an episode begins.
-
-        Raises ConfigError for the first that is wrong.
-        """
-        if states is not None and not self.state_names:
-            raise ConfigError("a state was sent, but this policy has no memory. Leave it out.")
-        if states is not None and len(states) != len(observations):
-            raise ConfigError(f"{len(states)} states for {len(observations)} observations: give one for each, or null.")
+    def read(
+        self,
+        observations: Sequence[Any],  # N values of the observation space
+        states: Sequence[Any] | None = None,  # N, each as the answer before had it; None: an episode begins
+        rewards: Sequence[float] | None = None,  # N, of the actions before
+    ) -> Asked:
+        """What a client asks; ConfigError for the first value that is wrong."""
+        self._check_beside(len(observations), states, rewards)
         rows, each_state = [], []
         for index, observation in enumerate(observations):
             try:
@@ -84,7 +85,22 @@ class FinishedPolicy:
                 if len(observations) == 1:
                     raise
                 raise ConfigError(f"observation {index} of {len(observations)}: {error}") from error
-        return Asked(np.stack(rows), [np.concatenate(part) for part in zip(*each_state, strict=True)])
+        state = [np.concatenate(part) for part in zip(*each_state, strict=True)]
+        return Asked(np.stack(rows), state, [0.0] * len(rows) if rewards is None else list(rewards))
+
+    def _check_beside(self, count: int, states: Sequence[Any] | None, rewards: Sequence[float] | None) -> None:
+        """Raise ConfigError for states or rewards that do not belong to `count` observations of this policy."""
+        if states is not None and not self.state_names:
+            raise ConfigError("a state was sent, but this policy has no memory. Leave it out.")
+        if rewards is not None and PREV_REWARDS not in self.state_names:
+            raise ConfigError("a reward was sent, but this policy reads none. Leave it out.")
+        if rewards is not None and states is None:
+            raise ConfigError("a reward was sent without a state: at the beginning of an episode there is none.")
+        if rewards is not None and not np.isfinite(rewards).all():
+            raise ConfigError("a reward is NaN or infinite.")
+        for name, given in (("states", states), ("rewards", rewards)):
+            if given is not None and len(given) != count:
+                raise ConfigError(f"{len(given)} {name} for {count} observations: give one for each.")
 
     def _read_state(self, state: Any) -> list[Array]:
         found = self.policy.one_state(state)
@@ -107,8 +123,12 @@ class FinishedPolicy:
     def _act_together(self, asked: Sequence[Asked]) -> list[Acted]:
         obs = self.runner.filtered(np.concatenate([each.rows for each in asked]))
         state = [np.concatenate(part) for part in zip(*(each.state for each in asked), strict=True)]
-        actions, after, extras = self.policy.compute_actions(obs, state, explore=self.explore)
-        if not np.isfinite(extras["action_dist_inputs"]).all():
+        rewards = [reward for each in asked for reward in each.rewards]
+        actions, after, extras = self.policy.compute_actions(
+            obs, state, prev_reward_batch=rewards, explore=self.explore
+        )
+        inputs = extras["action_dist_inputs"]
+        if not np.isfinite(inputs).all():
             raise ConfigError(
                 "the network's outputs for the observation are NaN or infinite: its values are too large."
             )
@@ -117,5 +137,5 @@ class FinishedPolicy:
         found, end = [], 0
         for each in asked:
             begin, end = end, end + len(each)
-            found.append(Acted(values[begin:end], states[begin:end]))
+            found.append(Acted(values[begin:end], states[begin:end], inputs[begin:end]))
         return found

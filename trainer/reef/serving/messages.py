@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from reef.errors import ConfigError
 from reef.external.wire import CONTENT_TYPE as MSGPACK
@@ -22,9 +22,11 @@ class AskActions(Message):
     """One observation, or several; with their states for a policy with a memory."""
 
     observation: Any = UNSET  # a value of the observation space
-    observations: list[Any] | Any = UNSET  # N of them
+    observations: Any = UNSET  # N of them
     state: Any = UNSET  # as the answer before had it; left out or null: an episode begins
     states: Any = UNSET  # N of them
+    reward: float | UnsetType = UNSET  # of the action before, for a policy that reads rewards
+    rewards: list[float] | UnsetType = UNSET  # N of them
 
 
 class Action(Message):
@@ -59,18 +61,20 @@ def read(message: AskActions, policy: FinishedPolicy) -> Asked:
     """The observations of a request; ConfigError where they are wrong."""
     if (message.observation is UNSET) == (message.observations is UNSET):
         raise ConfigError("give 'observation', one value, or 'observations', a list of them.")
-    if message.observation is not UNSET:
-        if message.states is not UNSET:
-            raise ConfigError("'states' belongs to 'observations'. Give 'state'.")
-        return policy.read([message.observation], None if message.state in (UNSET, None) else [message.state])
-    if message.state is not UNSET:
-        raise ConfigError("'state' belongs to 'observation'. Give 'states', one for each observation.")
-    if not isinstance(message.observations, list | np.ndarray) or not len(message.observations):
+    one = message.observation is not UNSET
+    for name, other in (("state", "states"), ("reward", "rewards")):
+        wrong, right = (other, name) if one else (name, other)
+        if getattr(message, wrong) is not UNSET:
+            raise ConfigError(f"{wrong!r} does not belong to 'observation{'' if one else 's'}'. Give {right!r}.")
+    if one:
+        states = None if message.state in (UNSET, None) else [message.state]
+        return policy.read([message.observation], states, None if message.reward is UNSET else [message.reward])
+    if not (isinstance(message.observations, list) or np.ndim(message.observations)) or not len(message.observations):
         raise ConfigError("'observations' is no list of observations, or an empty one.")
     states = None if message.states in (UNSET, None) else message.states
     if states is not None and not isinstance(states, list):
         raise ConfigError("'states' is no list: give one state for each observation, or null.")
-    return policy.read(message.observations, states)
+    return policy.read(message.observations, states, None if message.rewards is UNSET else message.rewards)
 
 
 def answer(message: AskActions, acted: Acted, *, has_memory: bool) -> Action | Actions:

@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 import reef
 from reef.external.wire import DTYPES
+from reef.nn.queries.policy import PREV_REWARDS
 from reef.serving.finished import FinishedPolicy
 from reef.serving.messages import JSON, MSGPACK
 from reef.spaces import Space
@@ -96,6 +97,8 @@ def _schemas(policy: FinishedPolicy) -> Schema:
     if policy.state_names:
         or_null = {"anyOf": [_ref("State"), {"type": "null"}]}
         asks_one["state"], asks_several["states"] = or_null, _list(or_null)
+        if PREV_REWARDS in policy.state_names:
+            asks_one["reward"], asks_several["rewards"] = {"type": "number"}, _list({"type": "number"})
         answers_one["state"], answers_several["states"] = _ref("State"), _list(_ref("State"))
         parts = [_nested(part.shape[1:], {"type": "number"}) for part in policy.policy.one_state(None)]
         about = {"description": "What the answer before had. Null or left out: an episode begins."}
