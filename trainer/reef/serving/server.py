@@ -72,11 +72,11 @@ class FinishedPolicyServer:
             ready()
             await stopping.wait()
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
             server.close()
             await runner.cleanup()
             self._batches.close()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
 
     @web.middleware
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
