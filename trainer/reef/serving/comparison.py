@@ -83,7 +83,8 @@ def _ties(finished: FinishedPolicy, inputs: Array, expected: Array, found: Array
         if part.make is Bernoulli:
             ties[:, place] = np.abs(logits) < NEAR
         elif part.make is Categorical:
-            both = [values[:, [place.start]].astype(np.int64) for values in (expected, found)]
-            likely, other = (np.take_along_axis(logits, chosen, 1) for chosen in both)
-            ties[:, [place.start]] = likely - other <= NEAR * (1 + np.abs(likely))
+            chosen = np.clip(found[:, [place.start]], 0, logits.shape[1] - 1).astype(np.int64)
+            best, other = logits.max(1, keepdims=True), np.take_along_axis(logits, chosen, 1)
+            is_choice = chosen == found[:, [place.start]]
+            ties[:, [place.start]] = is_choice & (best - other <= NEAR * (1 + np.abs(best)))
     return ties

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from reef.errors import ConfigError, StorageError, sentence
 from reef.serving.comparison import compare, sampled
@@ -38,6 +38,7 @@ def export_policy(finished: FinishedPolicy, path: str | Path, form: str) -> None
         raise StorageError(f"{place}: is a folder. Give a file.")
     temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
     try:
+        temporary.touch()
         write(finished, temporary)
         temporary.replace(place)
     except OSError as error:
@@ -48,7 +49,7 @@ def export_policy(finished: FinishedPolicy, path: str | Path, form: str) -> None
 
 def _write_safetensors(finished: FinishedPolicy, path: Path) -> None:
     weights = finished.policy.get_weights()
-    save_file(weights, path)
+    path.write_bytes(save(weights))
     read = load_file(path)
     if any((read[name] != values).any() for name, values in weights.items()):
         raise ConfigError("the file holds other weights than the policy. Is the disk sound?")

@@ -13,6 +13,7 @@ from reef.errors import ConfigError
 from reef.nn.distributions.continuous import DiagonalGaussian, Squashed, SquashedGaussian
 from reef.nn.distributions.discrete import Bernoulli, Categorical
 from reef.nn.queries.policy import PREV_ACTIONS, PREV_REWARDS
+from reef.nn.recurrent import RecurrentPolicy, one_step
 from reef.rollout.policies.connectors import TO_ENV, TO_POLICY
 from reef.serving.finished import FinishedPolicy
 from reef.spaces import Layout, Leaf
@@ -53,6 +54,8 @@ class ActingNetwork(nn.Module):
             self._keep(mean=runner.filter.mean, filter_scale=runner.filter.scale)
         self._keep(scale=bounds.scale, shift=bounds.shift, low=bounds.low, high=bounds.high, whole=bounds.whole)
 
+        self.requires_grad_(False)
+
     def _keep(self, **arrays: Array) -> None:
         for name, array in arrays.items():
             self.register_buffer(name, torch.from_numpy(np.array(array)), persistent=False)
@@ -62,10 +65,12 @@ class ActingNetwork(nn.Module):
         count = len(self.observations.leaves)
         obs = self._observed(inputs[:count])
         state = dict(zip(self.state_names, inputs[count:], strict=True))
-        outputs, _, after = self.policy.outputs(obs, state)
-        actions = self._chosen(outputs)
-        after = {name: after[name] for name in self.state_names} | self._previous(state, actions)
-        return (*self._env_actions(actions), *after.values())
+        if not isinstance(self.policy, RecurrentPolicy):
+            return (*self._env_actions(self._chosen(self.policy.dist_inputs(obs))),)
+        unrolled = self.policy.unroll(one_step(obs, state), acting=True)
+        actions = self._chosen(unrolled.dist_inputs[:, 0])
+        after = state | unrolled.state | self._previous(state, actions)
+        return (*self._env_actions(actions), *(after[name] for name in self.state_names))
 
     def _observed(self, parts: Sequence[Tensor]) -> Tensor:
         """Parts of an observation [N, ...] -> [N, *obs], filtered."""

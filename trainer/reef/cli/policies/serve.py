@@ -86,7 +86,8 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         return listening(host, port)
     except OSError as error:
+        reason = str(error.strerror or error).partition(" (")[0]
         raise ConfigError(
-            f"--host {host} --port {port}: cannot listen there: {error.strerror or error}. Give another, or "
+            f"--host {host} --port {port}: cannot listen there: {reason}. Give another, or "
             "--port 0 for any free one."
         ) from error
