@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import threading
@@ -24,11 +25,15 @@ from reef.external.listening.connections import listening
 from reef.external.wire import encode
 from reef.serving import server
 from reef.serving.finished import FinishedPolicy
+from reef.serving.metrics import KINDS
 from reef.serving.server import FinishedPolicyServer, Limits
 
 JSON, MSGPACK = "application/json", "application/msgpack"
 OBS = [0.1, -0.2, 0.03, 0.4]
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
+
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "serving.md"
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +92,29 @@ def test_one_observation_or_a_batch_get_the_policy_s_actions(policy: FinishedPol
         assert await ask({"observations": [OBS, OBS]}, kind) == (200, {"actions": [expected] * 2})
 
     served(policy, talk)
+
+
+def test_the_requests_of_the_document_are_answered(policy: FinishedPolicy) -> None:
+    requests = re.findall(r"-d '(.*)'\n(.*)\n", DOCUMENT.read_text())
+
+    async def talk(_: Any, ask: Ask) -> None:
+        for body, answer in requests:
+            status, found = await ask(body.encode())
+            assert (status, found.keys()) == (200, json.loads(answer).keys())
+
+    served(policy, talk)
+    assert len(requests) == 2
+
+
+def test_the_document_names_every_kind_of_error_and_every_metric(policy: FinishedPolicy) -> None:
+    async def talk(client: aiohttp.ClientSession, _: Ask) -> str:
+        return await (await client.get("/metrics")).text()
+
+    names = set(re.findall(r"^# TYPE (\w+)", served(policy, talk), re.MULTILINE))
+    text = DOCUMENT.read_text()
+    rows = re.findall(r"^\| `(reef_serving_\w+)`", text, re.MULTILINE)
+    assert {name for name in names if not name.endswith("_created")} == set(rows)
+    assert all(f"`{kind}`" in text for kind in KINDS.values())
 
 
 def test_arrays_of_messagepack_are_observations(policy: FinishedPolicy) -> None:
