@@ -30,7 +30,7 @@ COMPOSITE = with_spaces(
     spaces.Dict({"a": spaces.Box(-1, 1, (2, 3)), "b": spaces.Discrete(3, start=2), "c": spaces.MultiBinary(2)}),
     spaces.Dict({"d": spaces.Discrete(2, start=5), "e": spaces.Box(-3, 1, (2,)), "f": spaces.MultiDiscrete([2, 3])}),
 )
-BYTES = with_spaces(spaces.Box(0, 255, (8, 8, 1), np.uint8), spaces.MultiDiscrete([2, 3]))
+BYTES = with_spaces(spaces.Box(0, 255, (8, 8, 1), np.uint8), spaces.MultiDiscrete([2, 3], start=[1, -1]))
 
 
 def of(algorithm: str, env: str = "CartPole-v1", **settings: Any) -> AlgorithmConfig:

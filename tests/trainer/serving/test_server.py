@@ -331,6 +331,24 @@ def test_a_failure_is_logged_and_not_shown(
     assert "secret of the server" in caplog.text
 
 
+def test_a_pass_that_fails_as_a_whole_leaves_the_server_alive(
+    policy: FinishedPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, failures = policy.act, [MemoryError()]
+
+    def act(asked: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return own(asked)
+
+    monkeypatch.setattr(policy, "act", act)
+
+    async def talk(_: Any, ask: Ask) -> None:
+        assert [(await ask({"observation": OBS}))[0] for _ in range(2)] == [500, 200]
+
+    served(policy, talk)
+
+
 def test_connections_are_bounded(policy: FinishedPolicy) -> None:
     async def talk(client: aiohttp.ClientSession, ask: Ask) -> None:
         assert (await ask({"observation": OBS}))[0] == 200  # by the only connection, which stays open

@@ -51,7 +51,11 @@ class Batches:
             batch, self._waiting = self._waiting, []
             size = sum(len(asked) for asked, _ in batch)
             self._observe(size)
-            found = await loop.run_in_executor(self._thread, self._act, [asked for asked, _ in batch])
+            found: list[Acted | Exception]
+            try:
+                found = await loop.run_in_executor(self._thread, self._act, [asked for asked, _ in batch])
+            except Exception as error:  # or all later requests would wait for ever
+                found = [error] * len(batch)
             self.observations -= size
             for (_, future), answer in zip(batch, found, strict=True):
                 if future.done():  # its request was cancelled

@@ -74,7 +74,8 @@ def openapi(policy: FinishedPolicy, *, has_token: bool) -> Schema:
 
 def _both(name: str) -> Schema:
     """A message of this name in either content type."""
-    return {kind: {"schema": _ref(name)} for kind in (JSON, MSGPACK)}
+    packed = {"description": f"The fields of {name}; an array may be an `Array`, and is answered as one."}
+    return {JSON: {"schema": _ref(name)}, MSGPACK: {"schema": {"type": "object"} | packed}}
 
 
 def _errors(statuses: Sequence[int] | Schema) -> Schema:
@@ -128,7 +129,7 @@ def _list_of(parts: list[Schema]) -> Schema:
 
 def _binary_array() -> Schema:
     return {
-        "description": "In MessagePack an array may be sent, and is answered, so: its bytes in C order, little-endian.",
+        "description": "An array in MessagePack: its bytes in C order, little-endian.",
         "type": "object",
         "properties": {
             "dtype": {"enum": list(DTYPES)},

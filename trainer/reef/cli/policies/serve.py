@@ -58,6 +58,8 @@ def _command(args: argparse.Namespace) -> int:
     import asyncio
     import warnings
 
+    import torch
+
     from reef.external.listening.connections import is_loopback
     from reef.external.listening.token import read_token
     from reef.serving.finished import FinishedPolicy
@@ -72,6 +74,7 @@ def _command(args: argparse.Namespace) -> int:
                 stacklevel=1,
             )
         policy = FinishedPolicy(args.checkpoint, args.policy, args.explore)
+        torch.set_num_threads(policy.policy.config.torch_threads_per_worker)
         limits = Limits(args.max_connections, args.max_request_bytes, args.max_queued)
         host, port = (f"[{args.host}]" if ":" in args.host else args.host), sock.getsockname()[1]
         said = f"policy {policy.policy_id} of {args.checkpoint} at http://{host}:{port}"
@@ -88,6 +91,5 @@ def _listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = str(error.strerror or error).partition(" (")[0]
         raise ConfigError(
-            f"--host {host} --port {port}: cannot listen there: {reason}. Give another, or "
-            "--port 0 for any free one."
+            f"--host {host} --port {port}: cannot listen there: {reason}. Give another, or --port 0 for any free one."
         ) from error
