@@ -29,6 +29,7 @@ LAYERS = [  # a module imports only from its own row and the rows above
     {"algorithms"},
     {"agents"},
     {"external"},
+    {"serving"},
     {"distributed"},
     {"tune"},
     {"job"},

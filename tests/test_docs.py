@@ -24,6 +24,8 @@ from jsonschema import Draft7Validator
 
 from reef.algorithms.registry import config_class
 from reef.api import job_from_document, load_job
+from reef.cli.main import build_parser
+from reef.serving.server import END_S
 from reef_operator import names
 
 ROOT = Path(__file__).parents[1]
@@ -154,6 +156,27 @@ def test_applications_in_other_pods_reach_the_policy_server_of_the_head() -> Non
     (container,) = job["spec"]["head"]["template"]["spec"]["containers"]
     assert container["name"] == names.CONTAINER
     assert container["env"][0]["name"] == job["spec"]["config"]["input_config"]["token_env"]
+
+
+def test_the_manifest_that_serves_a_policy_fits_together() -> None:
+    found = {each["kind"]: each for each in map(yaml.safe_load, blocks(ROOT / "docs" / "serving.md", "yaml"))}
+    pod, labels = (found["Deployment"]["spec"]["template"][key] for key in ("spec", "metadata"))
+    (container,) = pod["containers"]
+    program, *arguments = container["command"]
+    given = build_parser().parse_args(arguments)
+    assert (program, given.command, given.host) == ("reef", "serve", "0.0.0.0")
+    (port,) = container["ports"]
+    assert port["containerPort"] == given.port == found["NetworkPolicy"]["spec"]["ingress"][0]["ports"][0]["port"]
+    assert found["Service"]["spec"]["ports"][0]["targetPort"] == port["name"]
+    for kind, selector in (("Deployment", "selector"), ("NetworkPolicy", "podSelector")):
+        assert found[kind]["spec"][selector]["matchLabels"].items() <= labels["labels"].items()
+    assert found["Service"]["spec"]["selector"].items() <= labels["labels"].items()
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    assert given.token_file.startswith(f"{mounts['token']}/") and given.checkpoint.startswith(f"{mounts['results']}/")
+    assert mounts.keys() == {each["name"] for each in pod["volumes"]}
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/healthz", "port": port["name"]}
+    assert pod["terminationGracePeriodSeconds"] > int(container["lifecycle"]["preStop"]["exec"]["command"][1]) + END_S
 
 
 def test_the_readme_shows_the_example_that_make_run_trains():

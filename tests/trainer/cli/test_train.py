@@ -84,7 +84,7 @@ def test_a_long_name_of_an_environment_makes_a_name_of_a_job(started: list[tuple
         (["--algo", "PPO", "--env", "X", "--stop", '{"episode_reward_men": 1}'], "--stop: key 'episode_reward_men'"),
         (["--algo", "PPO", "--env", "X", "--stop", '{"training_iteration": "3"}'], "--stop.training_iteration: should"),
         (["--algo", "PPO", "--env", "X", "--checkpoint-freq", "-1"], "--checkpoint-freq: should be greater"),
-        (["--export-formats", "onnx"], "--export-formats has no other formats: a checkpoint holds"),
+        (["--export-formats", "onnx"], "--export-formats is a command of its own: reef export CHECKPOINT --onnx FILE"),
         (["--sync-on-checkpoint"], "--sync-on-checkpoint is always so: with --storage-path in an object store"),
         (["--resources-per-trial", "{}"], "the resources of a trial have been automatically set by its settings"),
         (["--algo", "PPO", "--env", "X", "--max-failures", "2"], "only trials of a sweep are started again"),

@@ -18,6 +18,7 @@ SPACES = [
     spaces.Box(0, 255, (4, 4, 3), np.uint8),
     spaces.Discrete(5, start=2),
     spaces.MultiDiscrete([2, 3]),
+    spaces.MultiDiscrete([2, 3], start=[1, -1]),
     spaces.MultiBinary(4),
     spaces.Dict({"b": spaces.Discrete(2), "a": spaces.Tuple([spaces.Discrete(3), spaces.Box(0.0, 1.0, ())])}),
 ]

@@ -1,4 +1,7 @@
-"""The policy server by plain HTTP, as docs/external-protocol.md describes it: messages, refusals and limits."""
+"""The policy server by plain HTTP, as docs/external-protocol.md describes it: messages, refusals and limits.
+
+The limits on connections and bodies are those of reef.external.listening.connections.
+"""
 
 from __future__ import annotations
 

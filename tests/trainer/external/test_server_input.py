@@ -1,18 +1,16 @@
-"""`PolicyServerInput`: its arguments, its port and its token."""
+"""`PolicyServerInput`: its arguments and its port."""
 
 from __future__ import annotations
 
 import logging
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reef import PolicyServerInput
 from reef.errors import ConfigError
-from reef.external.server_input import read_token
 
 
 def test_a_port_that_is_in_use_is_told_and_raised(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,33 +58,6 @@ def test_wrong_arguments_are_refused(given: dict[str, Any], problem: str) -> Non
 def test_several_wrong_arguments_are_told_together() -> None:
     with pytest.raises(ConfigError, match="(?s)port=-1.*max_episodes=0"):
         PolicyServerInput(None, port=-1, max_episodes=0)
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"", "holds no token"),
-        (b" \n", "holds no token"),
-        ("schlüssel".encode(), "holds no token: put a long random text of ASCII characters there"),
-        (b"two\nlines", "holds no token"),
-        (b"\xff", "cannot be read"),
-        (None, "cannot be read"),
-    ],
-)
-def test_a_file_without_a_token_is_refused(tmp_path: Path, content: bytes | None, problem: str) -> None:
-    file = tmp_path / "token"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(ConfigError, match=f"(?s)token_file='{file}': the file.*{problem}"):
-        read_token(None, str(file))
-
-
-def test_a_token_is_read_from_a_file_or_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "token").write_text("secret\n")
-    monkeypatch.setenv("TOKEN", "other")
-    assert read_token(None, str(tmp_path / "token")) == "secret"
-    assert read_token("TOKEN", None) == "other"
-    assert read_token(None, None) is None
 
 
 @pytest.mark.parametrize(

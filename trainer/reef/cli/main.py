@@ -15,11 +15,12 @@ from typing import Any, NoReturn, TextIO
 import reef
 from reef.cli import catalog, describe, evaluate, plot, run, schema, train, validate
 from reef.cli.looking import data, stack
+from reef.cli.policies import export, serve
 from reef.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_WRONG_USE, ReefError, redacted
 from reef.logs import log_to_stderr
 from reef.run.signals import Terminated, sigterm_raises
 
-COMMANDS = (run, train, evaluate, data, plot, stack, validate, describe, catalog, schema)
+COMMANDS = (run, train, evaluate, serve, export, data, plot, stack, validate, describe, catalog, schema)
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # what Gymnasium puts around its warnings, also in a file
 SHELLS = ("bash", "zsh")
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)

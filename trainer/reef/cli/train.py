@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reef.api import RLTrainingJob
 
 REFUSED = {  # by flag: what to do in its place
-    "--export-formats": "has no other formats: a checkpoint holds the weights as safetensors",
+    "--export-formats": "is a command of its own: reef export CHECKPOINT --onnx FILE, --torchscript or --safetensors",
     "--sync-on-checkpoint": "is always so: with --storage-path in an object store each checkpoint is copied there",
     "--resources-per-trial": "cannot be given: the resources of a trial have been automatically set by its settings, "
     "such as num_rollout_workers, num_cpus_per_worker and num_gpus in --config",

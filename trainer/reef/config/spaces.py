@@ -33,7 +33,8 @@ def space_to_dict(space: Any) -> dict[str, Any]:
     if kind == "Discrete":
         return {"type": kind, "n": int(space.n), "start": int(space.start)}
     if kind == "MultiDiscrete":
-        return {"type": kind, "nvec": space.nvec.tolist()}
+        start = {"start": space.start.tolist()} if space.start.any() else {}
+        return {"type": kind, "nvec": space.nvec.tolist(), **start}
     if kind == "MultiBinary":
         return {"type": kind, "n": list(space.n) if isinstance(space.n, tuple) else int(space.n)}
     if kind == "Dict":

@@ -30,17 +30,17 @@ class ActionTransform:
                 low[part] = leaf.space.low.reshape(-1)
                 high[part] = leaf.space.high.reshape(-1)
                 whole[part] = np.issubdtype(leaf.space.dtype, np.integer)
-        self._low, self._high, self._whole = (each.reshape(layout.shape) for each in (low, high, whole))
-        bounded = np.isfinite(self._low) & np.isfinite(self._high)
+        self.low, self.high, self.whole = (each.reshape(layout.shape) for each in (low, high, whole))
+        bounded = np.isfinite(self.low) & np.isfinite(self.high)
         has_box = any(isinstance(leaf.space, spaces.Box) for leaf in layout.leaves)
         self.seconds = 0.0  # spent here so far
         self.identity = not (has_box and (normalize or clip))
         # In one form for every element: a * scale + shift, where scale 1 and shift 0 leave it alone.
         stretch = bounded & normalize
-        self._scale = np.ones(layout.shape)
-        self._shift = np.zeros(layout.shape)
-        self._scale[stretch] = (self._high[stretch] - self._low[stretch]) / 2
-        self._shift[stretch] = (self._high[stretch] + self._low[stretch]) / 2
+        self.scale = np.ones(layout.shape)
+        self.shift = np.zeros(layout.shape)
+        self.scale[stretch] = (self.high[stretch] - self.low[stretch]) / 2
+        self.shift[stretch] = (self.high[stretch] + self.low[stretch]) / 2
 
     def __call__(
         self,
@@ -50,8 +50,8 @@ class ActionTransform:
         if self.identity:
             return actions
         started = time.perf_counter()
-        bounded = np.clip(actions * self._scale + self._shift, self._low, self._high)
-        bounded = np.where(self._whole, np.rint(bounded), bounded).astype(self._dtype)
+        bounded = np.clip(actions * self.scale + self.shift, self.low, self.high)
+        bounded = np.where(self.whole, np.rint(bounded), bounded).astype(self._dtype)
         self.seconds += time.perf_counter() - started
         return bounded
 
@@ -60,7 +60,7 @@ class ActionTransform:
         actions: Array,  # [*act]
     ) -> Array:
         """What a policy chose whose action in the environment is this one, but for clipping and rounding."""
-        return actions if self.identity else (actions - self._shift) / self._scale
+        return actions if self.identity else (actions - self.shift) / self.scale
 
 
 def env_actions(

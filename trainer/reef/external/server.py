@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import logging
 import socket
 import threading
@@ -21,6 +20,8 @@ from reef.external.episodes.queue import StepQueue
 from reef.external.episodes.steps import Acted
 from reef.external.fragments import checked
 from reef.external.last_answers import LastAnswers
+from reef.external.listening.connections import body_of, serve
+from reef.external.listening.token import TokenCheck
 from reef.external.policies import PoliciesOfApplications, actions_of, rows_of
 from reef.external.wire import (
     CONTENT_TYPE,
@@ -47,18 +48,6 @@ BODY_S = 30.0  # seconds in which the body of a request must come
 RETRY_AFTER_S = 1
 
 
-class _OneTooMany(asyncio.Protocol):
-    """A connection for which there is no room."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say so, and close it."""
-        assert isinstance(transport, asyncio.WriteTransport)
-        text = b"too many connections"
-        head = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain\r\n"
-        transport.write(head + b"Content-Length: %d\r\n\r\n%b" % (len(text), text))
-        transport.close()
-
-
 class PolicyServer:
     """Answers applications; all but `stop` happens in its thread."""
 
@@ -72,7 +61,7 @@ class PolicyServer:
     ) -> None:
         """Begin to answer at once; `token` is what clients must send, None: nothing."""
         self._policies, self._queue, self._limits = policies, queue, limits
-        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._token = TokenCheck(token)
         self._episodes = OpenEpisodes(limits)
         self._acting: set[str] = set()  # ids of the episodes that wait for an action
         self._waiting: list[tuple[Sequence[Asked], asyncio.Future[list[tuple[Any, Acted | None]]]]] = []
@@ -107,24 +96,16 @@ class PolicyServer:
         app.router.add_get(f"{VERSION}/weights", self._weights)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=IDLE_S)
         await runner.setup()
-        server = await self._loop.create_server(lambda: self._protocol(runner), sock=listening)
+        server = await serve(runner, listening, CONNECTIONS)
         await self._stopping.wait()
         server.close()
         await runner.cleanup()
 
-    def _protocol(self, runner: web.AppRunner) -> asyncio.Protocol:
-        """What handles a new connection."""
-        assert runner.server is not None
-        return runner.server() if len(runner.server.connections) < CONNECTIONS else _OneTooMany()
-
     @web.middleware
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """The answer of a handler; what it raises becomes a status and a text."""
-        sent = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        if self._expected is not None and not hmac.compare_digest(sent, self._expected):
-            return web.Response(
-                status=401, text="the token is missing or wrong", headers={"WWW-Authenticate": "Bearer"}
-            )
+        if (refusal := self._token.refusal(request)) is not None:
+            return refusal
         # A web page can send other types from a browser on this machine without asking the server first.
         if request.method == "POST" and request.content_type != CONTENT_TYPE:
             return web.Response(status=415, text=f"Content-Type: {request.content_type}: expected {CONTENT_TYPE}")
@@ -279,8 +260,7 @@ class PolicyServer:
 
 
 async def _body(request: web.Request) -> bytes:
-    async with asyncio.timeout(BODY_S):
-        return await request.read()
+    return await body_of(request, BODY_S)
 
 
 async def _body_of(handler: Handler, request: web.Request) -> bytes:

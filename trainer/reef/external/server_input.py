@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
-import os
-import socket
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from reef.errors import ConfigError, PolicyServerError
 from reef.external.episodes.open_episodes import Limits
 from reef.external.episodes.queue import StepQueue
+from reef.external.listening.connections import is_loopback, listening
+from reef.external.listening.token import read_token
 from reef.external.policies import PoliciesOfApplications
 from reef.external.server import PolicyServer
 
@@ -62,12 +60,12 @@ class PolicyServerInput:
         self._server: PolicyServer | None = None
         self.queue = StepQueue(FEWEST_QUEUED_STEPS)
         try:
-            self._socket = _listening(address, port)
+            self._socket = listening(address, port)
         except OSError as error:
             print(f"PolicyServerInput cannot listen at {address}:{port}: {error}")
             raise
         self.address, self.port = address, int(self._socket.getsockname()[1])
-        if self._token is None and not _is_loopback(address):
+        if self._token is None and not is_loopback(address):
             log.warning(
                 "the policy server at %s:%d has no token, so that everybody who reaches it can change what is "
                 "learned. Give token_env or token_file, or address='127.0.0.1'.", address, self.port,
@@ -96,29 +94,6 @@ class PolicyServerInput:
         self._socket.close()
 
 
-def read_token(env: str | None, file: str | None) -> str | None:
-    """The token in an environment variable or a file; None where neither is named. ConfigError where it is not there.
-
-    The value itself is no setting: settings are written to results and checkpoints.
-    """
-    if env is not None and file is not None:
-        raise ConfigError(f"token_env={env!r}, token_file={file!r}: give one of them.")
-    if env is not None:
-        found, where = os.environ.get(env, ""), f"token_env={env!r}: the environment variable"
-    elif file is not None:
-        where = f"token_file={file!r}: the file"
-        try:
-            found = Path(file).read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{where} cannot be read: {error}.") from error
-    else:
-        return None
-    token = found.strip()
-    if not token or not token.isascii() or not token.isprintable():
-        raise ConfigError(f"{where} holds no token: put a long random text of ASCII characters there.")
-    return token
-
-
 def _problems(address: Any, port: Any, numbers: dict[str, Any]) -> Iterator[str]:
     if not isinstance(address, str) or not address:
         yield f"address={address!r}: expected the address to listen at, such as '127.0.0.1' or '0.0.0.0'."
@@ -128,17 +103,3 @@ def _problems(address: Any, port: Any, numbers: dict[str, Any]) -> Iterator[str]
         whole = name.startswith("max_")
         if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not value > 0:
             yield f"{name}={value!r}: expected a {'whole ' * whole}number above 0."
-
-
-def _listening(address: str, port: int) -> socket.socket:
-    """A socket that listens at the first address of this name."""
-    found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, place = found[0]
-    return socket.create_server(place[:2], family=family, backlog=128)
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"

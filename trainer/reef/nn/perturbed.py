@@ -138,6 +138,6 @@ class PerturbedPolicy(Policy):
 
     def _outputs(self, weights: dict[str, Tensor], obs: Tensor) -> Tensor:
         given = self.unmasked(obs) if self.config.model.custom_model else obs
-        found: Any = torch.func.functional_call(self.actor, weights, (given,))
+        found: Any = torch.func.functional_call(self.actor, weights, (given,)) if weights else self.actor(given)
         outputs: Tensor = found[0] if isinstance(found, tuple) else found  # custom models return a tuple
         return self.masked(obs, outputs)

@@ -54,17 +54,17 @@ class MeanStdFilter:
             self._delta.merge(seen)
             self.stat.merge(seen)
             self._refresh()
-        elif obs.shape[obs.ndim - self._mean.ndim :] != self._mean.shape:
+        elif obs.shape[obs.ndim - self.mean.ndim :] != self.mean.shape:
             raise ConfigError(
-                f"the filter takes observations of the shape {self._mean.shape}, not {obs.shape}: where indices are "
+                f"the filter takes observations of the shape {self.mean.shape}, not {obs.shape}: where indices are "
                 "beside numbers, let algorithm.compute_single_action apply it."
             )
-        return ((obs - self._mean) * self._scale).astype(self._dtype)
+        return ((obs - self.mean) * self.scale).astype(self._dtype)
 
     def _refresh(self) -> None:
-        self._mean, self._scale = self.stat.mean, 1.0 / (self.stat.std + EPSILON)
+        self.mean, self.scale = self.stat.mean, 1.0 / (self.stat.std + EPSILON)
         if self._fixed is not None:
-            self._mean, self._scale = np.where(self._fixed, 0.0, self._mean), np.where(self._fixed, 1.0, self._scale)
+            self.mean, self.scale = np.where(self._fixed, 0.0, self.mean), np.where(self._fixed, 1.0, self.scale)
 
     def delta(self) -> RunningStat:
         """Return the statistics since the last call, and start again."""

@@ -290,11 +290,14 @@ def build_from_checkpoint(path: str | Path) -> Algorithm:
     return build_restored(config, path, state)
 
 
-def load_policies(path: str | Path, policy_ids: Collection[PolicyId] | None = None) -> dict[PolicyId, Policy]:
+def load_policies(
+    path: str | Path, policy_ids: Collection[PolicyId] | None = None, *, in_evaluation: bool = False
+) -> dict[PolicyId, Policy]:
     """The policies of a checkpoint by id, or some of them, to act with; no environment is made, and they do not learn.
 
     `policy.compute_single_action(policy.observed(observation))` returns the action for an observation of the
-    environment, of which `observed` makes what the network reads, by connector and filter.
+    environment, of which `observed` makes what the network reads, by connector and filter. `in_evaluation`: they act as
+    `reef evaluate` does, by `evaluation_config` and without exploration unless that asks for it.
 
     Raises CheckpointError for a checkpoint that cannot be read, is older than this, or lacks a policy.
     """
@@ -302,7 +305,7 @@ def load_policies(path: str | Path, policy_ids: Collection[PolicyId] | None = No
     state, metadata = read_algorithm(path)
     config: AlgorithmConfig = load("reef.algorithms.registry:stored_config")(metadata).checked()
     with restoring(path):
-        return policies_of(config, state, policy_ids)
+        return policies_of(config.evaluation_settings() if in_evaluation else config, state, policy_ids)
 
 
 def build_restored(config: AlgorithmConfig, path: str | Path, state: State) -> Algorithm:

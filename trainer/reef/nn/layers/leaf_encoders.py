@@ -96,7 +96,7 @@ class OneHot(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """[N, ...] -> [N, out_features]."""
-        columns = values.reshape(len(values), -1).long().unbind(1)
+        columns = values.reshape(values.shape[0], -1).long().unbind(1)
         return torch.cat([F.one_hot(c, n) for c, n in zip(columns, self.sizes, strict=True)], dim=1).float()
 
 
@@ -111,7 +111,7 @@ class Numbers(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """[N, ...] -> [N, out_features]."""
-        numbers = values.reshape(len(values), -1).float()
+        numbers = values.reshape(values.shape[0], -1).float()
         return numbers if self.scale == 1.0 else numbers * self.scale
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from reef.config import AlgorithmConfig
 from reef.envs.wrappers import ActionTransform
+from reef.models.preprocessors import Preprocessor
 from reef.nn.distributions import ActionDistribution
 from reef.nn.queries.policy import Transform
 from reef.rollout.exploration.parameter_noise import ParameterNoise
@@ -26,11 +27,15 @@ class OnRequest:
         """`timestep()`: environment steps so far, for exploration schedules."""
         self.runner, self.config, self.timestep = runner, config, timestep
 
+    @property
+    def preprocessor(self) -> Preprocessor:
+        """Of the observations of the environment, before a connector."""
+        runner = self.runner
+        return runner.policy.preprocessor if runner.to_policy is None else runner.to_policy.preprocessor
+
     def observed(self, observation: Any) -> Array:
         """A value of the environment's observation space -> [*obs], by connector and filter."""
-        runner = self.runner
-        source = runner.policy if runner.to_policy is None else runner.to_policy
-        return np.array(runner.filtered(source.preprocessor.flatten(observation)[None])[0])
+        return np.array(self.runner.filtered(self.preprocessor.flatten(observation)[None])[0])
 
     def choose(
         self, obs: Array, state: RecurrentState, explore: bool | None, timestep: int | None

@@ -1,0 +1,1 @@
+"""Commands that use the policy of a checkpoint without its environment."""

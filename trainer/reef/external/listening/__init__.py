@@ -1,0 +1,1 @@
+"""What every HTTP server of policies does before it answers: listen, limit connections, ask for a token."""

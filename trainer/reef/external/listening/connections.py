@@ -1,0 +1,52 @@
+"""Sockets that listen, connections of which there are not too many, and bodies that come in time."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+
+from aiohttp import web
+
+
+def listening(address: str, port: int) -> socket.socket:
+    """A socket that listens at the first address of this name, at any free port for 0; OSError where it cannot."""
+    found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, place = found[0]
+    return socket.create_server(place[:2], family=family, backlog=128)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+class _OneTooMany(asyncio.Protocol):
+    """A connection for which there is no room."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say so, and close it."""
+        assert isinstance(transport, asyncio.WriteTransport)
+        text = b"too many connections"
+        head = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain\r\n"
+        transport.write(head + b"Content-Length: %d\r\n\r\n%b" % (len(text), text))
+        transport.close()
+
+
+async def serve(runner: web.AppRunner, sock: socket.socket, connections: int) -> asyncio.Server:
+    """Answer at this socket; when there are as many `connections`, one more is answered 503 and closed."""
+
+    def protocol() -> asyncio.Protocol:
+        assert runner.server is not None
+        return runner.server() if len(runner.server.connections) < connections else _OneTooMany()
+
+    return await asyncio.get_running_loop().create_server(protocol, sock=sock)
+
+
+async def body_of(request: web.Request, limit_s: float) -> bytes:
+    """The body of a request; TimeoutError where it does not come within `limit_s` seconds."""
+    async with asyncio.timeout(limit_s):
+        return await request.read()

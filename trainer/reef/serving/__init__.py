@@ -1,0 +1,1 @@
+"""A finished policy, used without training: actions over HTTP, and files that other programs run."""

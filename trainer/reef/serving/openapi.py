@@ -1,0 +1,158 @@
+"""/openapi.json: what a server answers, with the schemas of its policy's own observations and actions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+import reef
+from reef.external.wire import DTYPES
+from reef.nn.queries.policy import PREV_REWARDS
+from reef.serving.finished import FinishedPolicy
+from reef.serving.messages import JSON, MSGPACK
+from reef.spaces import Space
+
+TEXTS = {
+    400: "An observation, a state or the request is wrong: the text names it.",
+    401: "The token is missing or wrong.",
+    408: "The body did not come in time.",
+    413: "The body is too large.",
+    415: "The body has another content type.",
+    429: "Too many observations wait. Try again after `Retry-After` seconds.",
+    500: "The server failed, as its log says.",
+}
+DESCRIBED = {
+    "policy": "string",
+    "algorithm": "string",
+    "observation_space": "object",
+    "action_space": "object",
+    "explore": "boolean",
+    "state": "array",
+    "max_observations": "integer",
+    "max_request_bytes": "integer",
+}
+Schema = dict[str, Any]
+
+
+def openapi(policy: FinishedPolicy, *, has_token: bool) -> Schema:
+    """The document, OpenAPI 3.1."""
+    guarded: Schema = {"security": [{"token": []}]} if has_token else {}
+    text, ok = {"schema": {"type": "string"}}, {"description": "OK"}
+    action = {
+        "summary": "The actions for one observation or several",
+        "requestBody": {"required": True, "content": _both("AskActions")},
+        "responses": {"200": ok | {"content": _both("Answer")}} | _errors(TEXTS),
+    }
+    described = {
+        "summary": "What is served: spaces and memory",
+        "responses": {"200": ok | {"content": {JSON: {"schema": _ref("Policy")}}}} | _errors([401]),
+    }
+    health = {"summary": "It answers", "responses": {"200": ok | {"content": {"text/plain": text}}}}
+    metrics = {"summary": "For Prometheus", "responses": {"200": ok | {"content": {"text/plain": text}}}}
+    itself = {"summary": "This document", "responses": {"200": ok | {"content": {JSON: {"schema": {}}}}}}
+    if not has_token:
+        del action["responses"]["401"], described["responses"]["401"]
+    components: Schema = {"schemas": _schemas(policy)}
+    if has_token:
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": f"Policy {policy.policy_id} of {policy.policy.config.label}", "version": reef.__version__},
+        "paths": {
+            "/v1/actions": {"post": action | guarded},
+            "/v1/policy": {"get": described | guarded},
+            "/healthz": {"get": health},
+            "/metrics": {"get": metrics},
+            "/openapi.json": {"get": itself},
+        },
+        "components": components,
+    }
+
+
+def _both(name: str) -> Schema:
+    """A message of this name in either content type."""
+    packed = {"description": f"The fields of {name}; an array may be an `Array`, and is answered as one."}
+    return {JSON: {"schema": _ref(name)}, MSGPACK: {"schema": {"type": "object"} | packed}}
+
+
+def _errors(statuses: Sequence[int] | Schema) -> Schema:
+    text = {"text/plain": {"schema": {"type": "string"}}}
+    found: Schema = {str(status): {"description": TEXTS[status], "content": text} for status in statuses}
+    if "429" in found:
+        found["429"]["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
+    return found
+
+
+def _schemas(policy: FinishedPolicy) -> Schema:
+    asks_one, asks_several = {"observation": _ref("Observation")}, {"observations": _list(_ref("Observation"), least=1)}
+    answers_one, answers_several = {"action": _ref("Action")}, {"actions": _list(_ref("Action"))}
+    schemas = {
+        "Observation": space_schema(policy.observation_space),
+        "Action": space_schema(policy.action_space),
+        "Array": _binary_array(),
+        "Policy": _object({name: {"type": kind} for name, kind in DESCRIBED.items()}, [*DESCRIBED]),
+    }
+    if policy.state_names:
+        or_null = {"anyOf": [_ref("State"), {"type": "null"}]}
+        asks_one["state"], asks_several["states"] = or_null, _list(or_null)
+        if PREV_REWARDS in policy.state_names:
+            asks_one["reward"], asks_several["rewards"] = {"type": "number"}, _list({"type": "number"})
+        answers_one["state"], answers_several["states"] = _ref("State"), _list(_ref("State"))
+        parts = [_nested(part.shape[1:], {"type": "number"}) for part in policy.policy.one_state(None)]
+        about = {"description": "What the answer before had. Null or left out: an episode begins."}
+        schemas["State"] = about | _list_of(parts)
+    both = [_object(asks_one, ["observation"]), _object(asks_several, ["observations"])]
+    schemas["AskActions"] = {"oneOf": both}
+    schemas["Answer"] = {"oneOf": [_object(each, [*each]) for each in (answers_one, answers_several)]}
+    return schemas
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _object(properties: Schema, required: list[str]) -> Schema:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _list(item: Schema, least: int = 0) -> Schema:
+    return {"type": "array", "items": item, "minItems": least}
+
+
+def _list_of(parts: list[Schema]) -> Schema:
+    """A list with one item of each of these schemas."""
+    return {"type": "array", "prefixItems": parts, "minItems": len(parts), "maxItems": len(parts)}
+
+
+def _binary_array() -> Schema:
+    return {
+        "description": "An array in MessagePack: its bytes in C order, little-endian.",
+        "type": "object",
+        "properties": {
+            "dtype": {"enum": list(DTYPES)},
+            "shape": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+            "data": {"description": "bytes"},
+        },
+        "required": ["dtype", "shape", "data"],
+    }
+
+
+def space_schema(space: Space) -> Schema:
+    """The schema of the values of a space, as JSON."""
+    if isinstance(space, spaces.Discrete):
+        return {"type": "integer", "minimum": int(space.start), "maximum": int(space.start + space.n - 1)}
+    if isinstance(space, spaces.Dict):
+        return _object({key: space_schema(child) for key, child in space.spaces.items()}, list(space.spaces))
+    if isinstance(space, spaces.Tuple):
+        return _list_of([space_schema(child) for child in space.spaces])
+    is_whole = not np.issubdtype(space.dtype, np.floating)
+    return _nested(space.shape or (), {"type": "integer" if is_whole else "number"})
+
+
+def _nested(shape: Sequence[int], item: Schema) -> Schema:
+    for size in reversed(shape):
+        item = {"type": "array", "items": item, "minItems": size, "maxItems": size}
+    return item

@@ -1,0 +1,145 @@
+"""The server of a finished policy: HTTP in one thread, the policy in another."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from reef.config.spaces import space_to_dict
+from reef.errors import ConfigError
+from reef.external.listening.connections import body_of, serve
+from reef.external.listening.token import TokenCheck
+from reef.external.wire import VERSION, MessageError
+from reef.serving.batches import Batches, BusyError
+from reef.serving.finished import FinishedPolicy
+from reef.serving.messages import CONTENT_TYPES, JSON, answer, decoded, encoded, read
+from reef.serving.metrics import ServingMetrics
+from reef.serving.openapi import openapi
+
+log = logging.getLogger(__name__)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+IDLE_S = 60.0  # seconds after which a connection without a request is closed
+BODY_S = 30.0  # seconds in which the body of a request must come
+END_S = 10.0  # seconds in which requests may be answered after SIGTERM
+RETRY_AFTER_S = 1
+OPEN = ("/healthz", "/metrics", "/openapi.json")  # for probes, Prometheus and tools: no token is asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much clients may ask for."""
+
+    connections: int
+    request_bytes: int
+    queued: int  # observations that wait or are acted on
+
+
+class FinishedPolicyServer:
+    """Answers requests for actions."""
+
+    def __init__(self, policy: FinishedPolicy, limits: Limits, token: str | None) -> None:
+        """`token` is what clients must send, None: nothing."""
+        self._policy, self._limits, self._token = policy, limits, TokenCheck(token)
+        self._batches = Batches(policy.act, limits.queued, lambda size: self._metrics.batch.observe(size))
+        self._metrics = ServingMetrics(lambda: self._batches.observations)
+        self._openapi = msgspec.json.encode(openapi(policy, has_token=token is not None))
+        self._described = encoded(self._description(), JSON)
+        self.app = web.Application(client_max_size=limits.request_bytes, middlewares=[self._answered])
+        self.app.router.add_post(f"{VERSION}/actions", self._actions)
+        self.app.router.add_get(f"{VERSION}/policy", self._described_policy, allow_head=False)
+        self.app.router.add_get("/healthz", self._healthz, allow_head=False)
+        self.app.router.add_get("/metrics", self._metrics_page, allow_head=False)
+        self.app.router.add_get("/openapi.json", self._openapi_page, allow_head=False)
+
+    async def run(self, sock: socket.socket, ready: Callable[[], None]) -> None:
+        """Answer at this socket until SIGTERM or Ctrl-C, and then what was asked before; `ready` is called first."""
+        stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+        runner = web.AppRunner(self.app, access_log=None, shutdown_timeout=END_S, keepalive_timeout=IDLE_S)
+        await runner.setup()
+        server = await serve(runner, sock, self._limits.connections)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        try:
+            ready()
+            await stopping.wait()
+        finally:
+            server.close()
+            await runner.cleanup()
+            self._batches.close()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    @web.middleware
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The answer of a handler; what it raises becomes a status and a text, and is counted."""
+        refusal = None if request.path in OPEN else self._token.refusal(request)
+        response = await self._tried(request, handler) if refusal is None else refusal
+        if response.status >= 400:
+            self._metrics.error(response.status)
+        return response
+
+    async def _tried(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPException as error:  # of aiohttp: no such path, too large a body
+            headers = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
+            return web.Response(status=error.status, text=error.text, headers=headers)
+        except BusyError as error:
+            return web.Response(status=429, text=str(error), headers={"Retry-After": str(RETRY_AFTER_S)})
+        except (MessageError, ConfigError) as error:
+            return web.Response(status=400, text=str(error))
+        except TimeoutError:
+            return web.Response(status=408, text=f"the body did not come within {BODY_S:g} s")
+        except Exception:
+            log.exception("the policy server failed at %s", request.path)
+            return web.Response(status=500, text="the server failed, as its log says")
+
+    async def _actions(self, request: web.Request) -> web.Response:
+        self._metrics.requests.inc()
+        with self._metrics.seconds.time():
+            kind = request.content_type
+            if kind not in CONTENT_TYPES:
+                expected = " or ".join(CONTENT_TYPES)
+                return web.Response(status=415, text=f"Content-Type: {kind}: expected {expected}")
+            message = decoded(await body_of(request, BODY_S), kind)
+            acted = await self._batches.acted(read(message, self._policy))
+            body = encoded(answer(message, acted, has_memory=bool(self._policy.state_names)), kind)
+            return web.Response(body=body, content_type=kind)
+
+    def _description(self) -> dict[str, Any]:
+        policy = self._policy
+        state = [
+            {"name": name, "shape": list(part.shape[1:]), "dtype": part.dtype.name}
+            for name, part in policy.policy.initial_state(1).items()
+        ]
+        return {
+            "policy": policy.policy_id,
+            "algorithm": policy.policy.config.label,
+            "observation_space": space_to_dict(policy.observation_space),
+            "action_space": space_to_dict(policy.action_space),
+            "explore": policy.explore,
+            "state": state,
+            "max_observations": self._limits.queued,
+            "max_request_bytes": self._limits.request_bytes,
+        }
+
+    async def _described_policy(self, request: web.Request) -> web.Response:
+        return web.Response(body=self._described, content_type=JSON)
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _metrics_page(self, request: web.Request) -> web.Response:
+        return web.Response(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _openapi_page(self, request: web.Request) -> web.Response:
+        return web.Response(body=self._openapi, content_type=JSON)
