@@ -19,7 +19,8 @@ from reef.batch import Rollout
 from reef.cli.main import main
 from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import ConfigError
-from reef.offline.episodes import EpisodeReader, files_of
+from reef.offline.episodes import EpisodeReader
+from reef.offline.places import files_of
 from reef.offline.recorded import RecordedSource, RecordedSteps
 from reef.spaces import Layout
 
@@ -128,7 +129,7 @@ def test_dicts_and_tuples_are_flattened(tmp_path: Path) -> None:
         ("[]\n", "line 1: "),
         ('{"reward": 3}\n', "line 1: 'steps' is missing"),
         ([], "line 1: it has no steps"),
-        ([{"obs": [0, 0]}], "line 1: 'truncated' is missing"),
+        ([{"obs": [0, 0]}], "line 1: 'terminated' is missing"),
         ([step(obs=[1, 2, 3])], r"obs is a list of shape \(3,\), expected \(2,\)"),
         ([step(obs=["a", 2])], "line 1: "),
         ([step(next_obs=[None, 2])], "line 1: "),

@@ -57,7 +57,7 @@ def test_convert_keeps_the_steps(folder: Path, capsys: pytest.CaptureFixture[str
     assert main(["data", "convert", str(source), str(out)]) == 0
     assert "1 episodes written to" in capsys.readouterr().out
     ((_, steps),) = recorded_in(out)
-    assert steps() == [step(), step(terminated=True)]
+    assert list(steps()) == [step(), step(terminated=True)]
 
 
 @pytest.mark.parametrize("reward", ["much", None, [1, 2], {"a": "much"}, {"a": None}])

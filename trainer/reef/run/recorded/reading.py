@@ -11,8 +11,9 @@ from reef.config import AlgorithmConfig
 from reef.config.groups.inputs import IOContext, is_function
 from reef.config.loading import load_function
 from reef.envs.wrappers import RewardTransform
-from reef.offline.episodes import EpisodeReader, files_of
+from reef.offline.episodes import EpisodeReader
 from reef.offline.own_reader import read_own
+from reef.offline.places import files_of
 from reef.offline.recorded import RecordedSource, RecordedSteps
 from reef.offline.shuffle_window import ShuffleWindow
 from reef.rollout.policy_runner import PolicyRunner
