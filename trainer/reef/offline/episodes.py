@@ -117,30 +117,16 @@ class EpisodeReader:
     def _observed(self, values: Column) -> Array:
         """[T, 1, *obs]."""
         layout = self._observations
-        found = _stacked(values, layout) if layout.direct else np.stack([layout.checked(value) for value in values])
-        return _fitting("an observation", found, layout, layout.dtype)[:, np.newaxis]
+        return _fitting("an observation", values, layout, layout.dtype)[:, np.newaxis]
 
     def _acted(self, steps: Steps | ColumnSteps) -> Array:
         """[T, 1, *action], as a policy chose them."""
-        layout, transform = self._actions, self._action_transform
-        values = column(steps, "action")
-        found = np.asarray(values) if layout.direct else np.stack([layout.flatten(value) for value in values])
-        if found.shape[1:] != layout.shape:
-            raise ValueError(f"an action has the shape {found.shape[1:]}, expected {layout.shape} of {layout.space}")
-        found = _fitting("an action", found, layout, layout.action_dtype)
+        dtype, transform = self._actions.action_dtype, self._action_transform
+        found = _fitting("an action", column(steps, "action"), self._actions, dtype)
         if transform is not None:
             chosen = optional_column(steps, CHOSEN) if self._chosen else None
             found = transform.inverse(found) if chosen is None else _chosen(chosen, found, transform)
-        return found.astype(layout.action_dtype, copy=False)[:, np.newaxis]
-
-
-def _stacked(values: Column, layout: Layout) -> Array:
-    """[T, *obs]; ValueError for a value of another shape."""
-    try:
-        found = np.asarray(values)
-    except ValueError:
-        found = np.empty(0)  # the shapes of the values differ
-    return found if found.shape[1:] == layout.shape else np.stack([layout.checked(value) for value in values])
+        return found.astype(dtype, copy=False)[:, np.newaxis]
 
 
 def _ends(steps: Steps | ColumnSteps) -> tuple[Array, Array]:
@@ -213,16 +199,30 @@ def _likelihoods(steps: Steps | ColumnSteps) -> dict[str, Array]:
     return {ACTION_LOGP: logp[:, np.newaxis]}
 
 
-def _fitting(name: str, values: Array, layout: Layout, dtype: np.dtype[Any]) -> Array:
+def _fitting(name: str, values: Column, layout: Layout, dtype: np.dtype[Any]) -> Array:
     """The values [T, *shape] in the dtype; ValueError for one that it, or a Discrete part of the space, has not."""
-    if values.dtype.kind not in NUMBERS:
-        raise ValueError(f"{name} holds something that is no number")
+    recorded = _stacked(name, values, layout)
     with np.errstate(invalid="ignore", over="ignore"):
-        found = values.astype(dtype, copy=False)
-    if np.issubdtype(dtype, np.integer) and found is not values and (changed := found != values).any():
-        raise ValueError(f"{name} has {values[changed][0]}, expected a value of {dtype}")
+        found = recorded.astype(dtype, copy=False)
+    if np.issubdtype(dtype, np.integer) and (changed := found != recorded).any():
+        raise ValueError(f"{name} has {recorded[changed][0]}, expected a value of {dtype}")
     if not np.isfinite(found).all():
         raise ValueError(f"{name} holds a number that is not finite")
     if impossible := layout.first_impossible(found):
         raise ValueError(f"{name} has {impossible[1]}, expected {impossible[2]}")
     return found
+
+
+def _stacked(name: str, values: Column, layout: Layout) -> Array:
+    """The values [T, *shape] as they were recorded, Discrete ones as indices; ValueError for another shape."""
+    if layout.composite:
+        return np.stack([layout.flatten(value) for value in values])
+    try:
+        found = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} has another shape, expected {layout.shape} of {layout.space}") from error
+    if found.shape[1:] != layout.shape:
+        raise ValueError(f"{name} has the shape {found.shape[1:]}, expected {layout.shape} of {layout.space}")
+    if found.dtype.kind not in NUMBERS:
+        raise ValueError(f"{name} holds something that is no number")
+    return found if layout.direct else found - layout.leaves[0].start

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,15 +158,16 @@ def _leaf_bytes(chunk: parquet.ColumnChunkMetaData, rows: int) -> int:
 
 def _episodes(file: Path, batches: Iterable[pa.RecordBatch], chosen: Names, longest: int) -> Iterator[Found]:
     """The episodes of parts of a file; `longest`: steps of one."""
-    rows, unfinished = _Rows(file, chosen, longest), set[Any]()
+    rows, unfinished = _Rows(file, longest), set[Any]()
     for batch in batches:
         numbers = _numbers(batch.column(chosen[NUMBER][0]))
+        columns = {key: _column(batch, names) for key, names in chosen.items() if key != NUMBER}
         starts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
         for start, end in pairwise([0, *starts.tolist(), len(numbers)]):
             if rows.parts and numbers[start] != rows.number:
                 yield rows.episode(unfinished)
-                rows = _Rows(file, chosen, longest)
-            rows.add(numbers[start], batch.slice(start, end - start))
+                rows = _Rows(file, longest)
+            rows.add(numbers[start], {key: column[start:end] for key, column in columns.items()}, end - start)
     if rows.parts:
         yield rows.episode(unfinished)
 
@@ -174,14 +175,14 @@ def _episodes(file: Path, batches: Iterable[pa.RecordBatch], chosen: Names, long
 class _Rows:
     """The rows of one episode, which may lie in several parts of the file; at most `longest` of them are held."""
 
-    def __init__(self, file: Path, chosen: Names, longest: int) -> None:
-        self._file, self._chosen, self._longest = file, chosen, longest
-        self.parts: list[pa.RecordBatch] = []
+    def __init__(self, file: Path, longest: int) -> None:
+        self._file, self._longest = file, longest
+        self.parts: list[dict[str, Column]] = []
         self.number: Any = None
         self._length = 0
 
-    def add(self, number: Any, part: pa.RecordBatch) -> None:
-        self.number, self._length = number, self._length + part.num_rows
+    def add(self, number: Any, part: dict[str, Column], length: int) -> None:
+        self.number, self._length = number, self._length + length
         self.parts = [part] if self._length > self._longest else [*self.parts, part]
 
     def episode(self, unfinished: set[Any]) -> Found:
@@ -191,17 +192,12 @@ class _Rows:
             return place, partial(refuse, f"it takes more than the {EPISODE_BYTES // MIB} MiB that an episode may")
         returns = self.number in unfinished
         unfinished.discard(self.number)
-        if not self._is_over():
+        if not any(self.parts[-1][key][-1] for key in ("terminated", "truncated") if key in self.parts[-1]):
             unfinished.add(self.number)
         if returns:
             reason = "rows with its number are before other episodes, too. Sort the file by episode, or number it again"
             return place, partial(refuse, reason)
-        return place, partial(_steps, self.parts, self._chosen)
-
-    def _is_over(self) -> bool:
-        """Whether the last step says that the episode ended."""
-        last, flags = self.parts[-1], ("terminated", "truncated")
-        return any(last.column(self._chosen[key][0])[-1].as_py() for key in flags if key in self._chosen)
+        return place, partial(_steps, self.parts)
 
 
 def _numbers(column: pa.Array) -> Any:
@@ -214,8 +210,17 @@ def _numbers(column: pa.Array) -> Any:
     return numbers
 
 
-def _steps(parts: Sequence[pa.RecordBatch], chosen: Names) -> ColumnSteps:
-    return ColumnSteps({key: _column(parts, names) for key, names in chosen.items() if key != NUMBER})
+def _steps(parts: Sequence[dict[str, Column]]) -> ColumnSteps:
+    if len(parts) == 1:
+        return ColumnSteps(parts[0])
+    return ColumnSteps({key: _joined([part[key] for part in parts]) for key in parts[0]})
+
+
+def _joined(parts: list[Column]) -> Column:
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(arrays) == len(parts) and len({part.shape[1:] for part in arrays}) == 1:
+        return np.concatenate(arrays)
+    return list(chain.from_iterable(parts))
 
 
 def _completed(steps: Callable[[], ColumnSteps]) -> ColumnSteps:
@@ -224,20 +229,18 @@ def _completed(steps: Callable[[], ColumnSteps]) -> ColumnSteps:
     return ColumnSteps(columns if "next_obs" in columns else with_successors(columns))
 
 
-def _column(parts: Sequence[pa.RecordBatch], names: Sequence[str]) -> Column:
-    """[T, ...] of one column, [T, n] of n columns."""
-    import pyarrow as pa
-
-    columns = [pa.concat_arrays([part.column(name) for part in parts]) for name in names]
-    if len(columns) == 1:
-        return values_of(columns[0])
+def _column(batch: pa.RecordBatch, names: Sequence[str]) -> Column:
+    """[N, ...] of one column, [N, n] of n columns."""
+    if len(names) == 1:
+        return values_of(batch.column(names[0]))
+    columns = [batch.column(name) for name in names]
     if any(column.null_count for column in columns):
         refuse(f"one of {names} has no value in one of the steps")
     return np.stack([column.to_numpy(zero_copy_only=False) for column in columns], axis=1)
 
 
 def values_of(column: pa.Array) -> Column:
-    """Numbers, or lists of numbers of one shape, as an array [T, ...]; other values as a list."""
+    """Numbers, or lists of numbers of one shape, as an array [N, ...]; other values as a list."""
     from pyarrow import compute, types
 
     shape, inner = [len(column)], column

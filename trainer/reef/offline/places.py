@@ -45,10 +45,11 @@ def _files_at(place: str) -> list[Path]:
 
 def _matching(pattern: str) -> Iterator[str]:
     """As `glob.glob`, in which a link to a folder above makes no end of folders."""
-    before, deep, after = pattern.partition("**/")
+    above, deep, after = f"/{pattern}/*".partition("/**/")
     if not deep:
-        yield from glob.glob(f"{pattern}/*" if pattern.endswith("**") else pattern)
+        yield from glob.glob(pattern)
         return
+    before, after = f"{above}/"[1:], after.removesuffix("/*") or "*"
     for top in glob.glob(before or "./"):
         for folder in _folders_below(top):
             yield from _matching(f"{glob.escape(folder)}/{after}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import reprlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -40,7 +41,7 @@ def _command(args: argparse.Namespace) -> int:
 
     wrong = LeftOut()
     if args.what == "convert":
-        print(f"{_convert(_episodes(args.path, wrong), args.out)} episodes written to {args.out}")
+        print(f"{_convert(_episodes(args.path, wrong), args.out, wrong)} episodes written to {args.out}")
     else:
         found = (_inspected if args.what == "inspect" else _stats)(_episodes(args.path, wrong))
         found["left_out"] = wrong.count
@@ -137,23 +138,29 @@ def _number(reward: Any) -> float:
     try:
         found = float(sum(reward.values())) if isinstance(reward, Mapping) else float(reward)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"the reward {reward!r} is no number") from error
+        raise ValueError(f"the reward {reprlib.repr(reward)} is no number") from error
     if not math.isfinite(found):
-        raise ValueError(f"the reward {reward!r} is not finite")
+        raise ValueError(f"the reward {reprlib.repr(reward)} is not finite")
     return found
 
 
-def _convert(episodes: Iterator[Steps], out: str) -> int:
+def _convert(episodes: Iterator[Steps], out: str, wrong: LeftOut) -> int:
+    """Write the episodes; returns how many."""
     from reef.offline.episode_files import PlayedEpisode, episode_file
 
     if not out.endswith((".json", ".jsonl", ".parquet")):
         raise ConfigError(f"{out}: expected a file that ends with .json, .jsonl or .parquet.")
     first = next(episodes)  # a path that leads nowhere is found before the file is made
-    file, number = episode_file(out), 0
+    file, number, left_out = episode_file(out), 0, 0
     try:
         for number, steps in enumerate(chain([first], episodes), 1):
             rewards = sum(_number(step["reward"]) for step in steps)
-            file.add(PlayedEpisode(number, rewards, len(steps), complete=True, steps=[dict(step) for step in steps]))
+            episode = PlayedEpisode(number, rewards, len(steps), complete=True, steps=[dict(step) for step in steps])
+            try:
+                file.add(episode)
+            except RecursionError:
+                wrong.add(f"episode {number}", "it holds too many lists in each other")
+                left_out += 1
     finally:
         file.close()
-    return number
+    return number - left_out
