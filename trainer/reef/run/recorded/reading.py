@@ -8,6 +8,7 @@ from typing import Any
 
 from reef.batch import Rollout
 from reef.config import AlgorithmConfig
+from reef.config.groups.columns import named_columns
 from reef.config.groups.inputs import IOContext, is_function
 from reef.config.loading import load_function
 from reef.envs.wrappers import RewardTransform
@@ -36,6 +37,7 @@ def recorded_sources(
         RewardTransform(None, atari=False) if to_estimate else columns.reward_transform,
         None if policy.action_mask is None else policy.action_mask.excludes,
         chosen=to_estimate,
+        names=None if is_function(config.input_) else named_columns(config.input_config),
     )
     if is_function(config.input_):
         make = load_function(config.input_, "input_", "ioctx")
