@@ -20,6 +20,7 @@ import numpy as np
 
 from reef.errors import ConfigError, StorageError
 from reef.offline import rllib_files
+from reef.offline.minari.reader import minari_episodes
 from reef.offline.parquet_reader import MIB, parquet_episodes
 from reef.offline.steps import ACTION_LOGP, CHOSEN, NO_SUCCESSOR, NUMBER, Found, Steps, refuse
 from reef.trees import json_safe
@@ -199,9 +200,10 @@ def _plain(step: Mapping[str, Any]) -> dict[str, Any]:
 def recorded_in(
     file: Path, keys: Collection[str] | None = None, names: Mapping[str, Sequence[str]] | None = None
 ) -> Iterator[Found]:
-    """Yield for each episode of a file where it is, and a function that returns its steps or raises what is wrong.
+    """Yield for each episode where it is, and a function that returns its steps or raises what is wrong.
 
-    One episode is held at a time. `keys`, `names`: of Parquet, as of `parquet_episodes`.
+    `file`: or the folder of a data set of Minari. `keys`, `names`: of Parquet, as of `parquet_episodes`. One episode is
+    held at a time.
 
     Raises:
         ConfigError: the file cannot be read, or has lines of JSON although `names` are given.
@@ -212,8 +214,11 @@ def recorded_in(
             return
         if names is not None:
             raise ConfigError(
-                f"input_config.columns: {file} has no columns, as it is no {PARQUET}. Give a place of Parquet alone."
+                f"input_config.columns: {file} is no {PARQUET} file, which has columns. Give a place of Parquet alone."
             )
+        if file.is_dir():
+            yield from minari_episodes(file, keys)
+            return
         with file.open("rb") as stream:
             for number, line in enumerate(_lines(stream), 1):
                 place = f"{file}, line {number}"

@@ -9,10 +9,13 @@ from pathlib import Path
 
 from reef.errors import ConfigError
 from reef.offline.episode_files import ENDINGS
+from reef.offline.minari.data_set import SCHEME, data_folder, folder_of
 
 
 def files_of(places: str | Sequence[str]) -> list[Path]:
     """The files that are meant by files, folders (their files with one of `ENDINGS`) and patterns, in order, each once.
+
+    A data set of Minari, by its name or its folder, is the folder with its data.
 
     Raises:
         ConfigError: one of them leads to no file, or cannot be read.
@@ -27,7 +30,11 @@ def files_of(places: str | Sequence[str]) -> list[Path]:
 
 
 def _files_at(place: str) -> list[Path]:
+    if place.startswith(SCHEME):
+        return [folder_of(place)]
     path, problem = Path(place).expanduser(), "there is no such file"
+    if path.is_dir() and (data := data_folder(path)) is not None:
+        return [data]
     if path.is_dir():
         files = [file for file in path.iterdir() if file.suffix in ENDINGS]
         problem = f"the folder has no {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]} file"

@@ -37,6 +37,10 @@ class ColumnSteps(Sequence[Mapping[str, Any]]):
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 

@@ -82,7 +82,7 @@ def test_columns_that_are_not_there_or_hold_something_else(
 
 def test_lines_of_json_have_no_columns(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"steps": []}) + "\n")
-    with pytest.raises(ConfigError, match=r"input_config.columns: .*a.json has no columns, as it is no .parquet"):
+    with pytest.raises(ConfigError, match=r"input_config.columns: .*a.json is no .parquet file"):
         steps_of(tmp_path, COLUMNS)
 
 
