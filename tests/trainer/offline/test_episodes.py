@@ -128,7 +128,7 @@ def test_dicts_and_tuples_are_flattened(tmp_path: Path) -> None:
         ("[]\n", "line 1: "),
         ('{"reward": 3}\n', "line 1: 'steps' is missing"),
         ([], "line 1: it has no steps"),
-        ([{"obs": [0, 0]}], "line 1: 'terminated' is missing"),
+        ([{"obs": [0, 0]}], "line 1: 'action' is missing"),
         ([step(obs=[1, 2, 3])], r"an observation has the shape \(3,\), expected \(2,\)"),
         ([step(obs=["a", 2])], "line 1: "),
         ([step(next_obs=[None, 2])], "line 1: "),

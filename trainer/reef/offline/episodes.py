@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from reef.types import Array
 log = logging.getLogger(__name__)
 KEYS = ("obs", "action", "next_obs", "reward", "terminated", "truncated", TIME)
 OF_ESTIMATES = (ACTION_LOGP, ACTION_PROB, CHOSEN)
+WRONG = (ValueError, TypeError, KeyError, IndexError, OverflowError)
 NUMBERS = "biuf"  # the kinds of arrays that hold them
 
 
@@ -62,6 +64,8 @@ class EpisodeReader:
         self._observations, self._actions = observations, actions
         self._action_transform, self._reward_transform = action_transform, reward_transform
         self._excludes = excludes
+        self._whole: ColumnSteps | None = None  # that was read last
+        self._rows_of_whole: Rollout | None = None
         self._told = False  # of what is left out, the first time that it is read
 
     def read(self, files: Sequence[Path]) -> Iterator[Rollout]:
@@ -80,7 +84,7 @@ class EpisodeReader:
         for place, steps in recorded:
             try:
                 episode = self._episode(steps())
-            except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
+            except WRONG as error:
                 wrong.add(place, wrong_step(error))
                 continue
             count += 1
@@ -97,19 +101,50 @@ class EpisodeReader:
     def _episode(self, steps: Any) -> Rollout:
         if not isinstance(steps, list | ColumnSteps) or not len(steps):
             raise ValueError("it has no steps")
-        terminated, truncated = _ends(steps)
-        rewards = _rewards(column(steps, "reward"))
-        obs = self._observed(column(steps, "obs"))
-        actions = self._acted(steps)
+        rows, part = self._rows_with(steps)
+        terminated, truncated = rows.terminated[part], rows.truncated[part].copy()
+        ended = terminated | truncated
+        if ended[:-1].any():
+            raise ValueError(f"step {ended.argmax() + 1} of {len(ended)} ended the episode, and others follow it")
+        truncated[-1] |= ~terminated[-1]  # the recording was cut
+        if (times := optional_column(steps, TIME)) is not None and not (np.diff(_numbers(TIME, times)) > 0).all():
+            raise ValueError(f"its steps are out of order: {TIME} does not grow from each to the next")
+        return Rollout(
+            obs=rows.obs[part],
+            actions=rows.actions[part],
+            rewards=rows.rewards[part],
+            next_obs=rows.next_obs[part],
+            terminated=terminated,
+            truncated=truncated,
+            mask=rows.mask[part],
+            extras=rows.extras,
+        )
+
+    def _rows_with(self, steps: Steps | ColumnSteps) -> tuple[Rollout, slice]:
+        """Rows that the steps are part of, and which of them: what was read together is checked together, once."""
+        if isinstance(steps, ColumnSteps) and steps.whole is not None and not self._chosen:
+            if steps.whole is not self._whole:
+                self._whole, self._rows_of_whole = steps.whole, None
+                # If any of it is wrong, each episode is checked for itself.
+                with suppress(*WRONG):
+                    self._rows_of_whole = self._rows(steps.whole)
+            if self._rows_of_whole is not None:
+                return self._rows_of_whole, steps.part
+        return self._rows(steps), slice(None)
+
+    def _rows(self, steps: Steps | ColumnSteps) -> Rollout:
+        """Steps [N, 1], whose ends are as they were recorded."""
+        obs, actions = self._observed(column(steps, "obs")), self._acted(steps)
         if self._excludes is not None and (excluded := self._excludes(obs, actions)).any():
             raise ValueError(f"step {excluded.argmax() + 1} has an action that the mask in its observation excludes")
+        rewards = _rewards(column(steps, "reward"))
         return Rollout(
             obs=obs,
             actions=actions,
             rewards=self._reward_transform(rewards),
             next_obs=self._observed(column(steps, "next_obs")),
-            terminated=terminated,
-            truncated=truncated,
+            terminated=_flags("terminated", column(steps, "terminated")),
+            truncated=_flags("truncated", column(steps, "truncated")),
             mask=np.ones(rewards.shape, np.bool_),
             extras=_likelihoods(steps) if self._chosen else {},
         )
@@ -129,24 +164,12 @@ class EpisodeReader:
         return found.astype(dtype, copy=False)[:, np.newaxis]
 
 
-def _ends(steps: Steps | ColumnSteps) -> tuple[Array, Array]:
-    """Where an episode terminated and was truncated, [T, 1] each; ValueError where it goes on after that."""
-    terminated, truncated = (_flags(key, column(steps, key)) for key in ("terminated", "truncated"))
-    ended = terminated | truncated
-    if ended[:-1].any():
-        raise ValueError(f"step {ended.argmax() + 1} of {len(ended)} ended the episode, and others follow it")
-    truncated[-1] = truncated[-1] or not terminated[-1]  # the recording was cut
-    if (times := optional_column(steps, TIME)) is not None and not (np.diff(_numbers(TIME, times)) > 0).all():
-        raise ValueError(f"its steps are out of order: {TIME} does not grow from each to the next")
-    return terminated, truncated
-
-
 def _flags(key: str, values: Column) -> Array:
-    """[T, 1] bool, which the caller may change."""
+    """[T, 1] bool."""
     found = _numbers(key, values)
     if found.dtype != np.bool_ and (others := (found != 0) & (found != 1)).any():
         raise ValueError(f"{key} is {found[others][0]}, expected true or false")
-    return found.astype(np.bool_)[:, np.newaxis]
+    return found.astype(np.bool_, copy=False)[:, np.newaxis]
 
 
 def _rewards(values: Column) -> Array:

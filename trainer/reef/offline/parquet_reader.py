@@ -161,13 +161,13 @@ def _episodes(file: Path, batches: Iterable[pa.RecordBatch], chosen: Names, long
     rows, unfinished = _Rows(file, longest), set[Any]()
     for batch in batches:
         numbers = _numbers(batch.column(chosen[NUMBER][0]))
-        columns = {key: _column(batch, names) for key, names in chosen.items() if key != NUMBER}
+        steps = ColumnSteps({key: _column(batch, names) for key, names in chosen.items() if key != NUMBER})
         starts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
         for start, end in pairwise([0, *starts.tolist(), len(numbers)]):
             if rows.parts and numbers[start] != rows.number:
                 yield rows.episode(unfinished)
                 rows = _Rows(file, longest)
-            rows.add(numbers[start], {key: column[start:end] for key, column in columns.items()}, end - start)
+            rows.add(numbers[start], steps.between(start, end), end - start)
     if rows.parts:
         yield rows.episode(unfinished)
 
@@ -177,11 +177,11 @@ class _Rows:
 
     def __init__(self, file: Path, longest: int) -> None:
         self._file, self._longest = file, longest
-        self.parts: list[dict[str, Column]] = []
+        self.parts: list[ColumnSteps] = []
         self.number: Any = None
         self._length = 0
 
-    def add(self, number: Any, part: dict[str, Column], length: int) -> None:
+    def add(self, number: Any, part: ColumnSteps, length: int) -> None:
         self.number, self._length = number, self._length + length
         self.parts = [part] if self._length > self._longest else [*self.parts, part]
 
@@ -192,7 +192,8 @@ class _Rows:
             return place, partial(refuse, f"it takes more than the {EPISODE_BYTES // MIB} MiB that an episode may")
         returns = self.number in unfinished
         unfinished.discard(self.number)
-        if not any(self.parts[-1][key][-1] for key in ("terminated", "truncated") if key in self.parts[-1]):
+        last = self.parts[-1].columns
+        if not any(last[key][-1] for key in ("terminated", "truncated") if key in last):
             unfinished.add(self.number)
         if returns:
             reason = "rows with its number are before other episodes, too. Sort the file by episode, or number it again"
@@ -210,10 +211,10 @@ def _numbers(column: pa.Array) -> Any:
     return numbers
 
 
-def _steps(parts: Sequence[dict[str, Column]]) -> ColumnSteps:
+def _steps(parts: Sequence[ColumnSteps]) -> ColumnSteps:
     if len(parts) == 1:
-        return ColumnSteps(parts[0])
-    return ColumnSteps({key: _joined([part[key] for part in parts]) for key in parts[0]})
+        return parts[0]
+    return ColumnSteps({key: _joined([part.columns[key] for part in parts]) for key in parts[0].columns})
 
 
 def _joined(parts: list[Column]) -> Column:

@@ -25,8 +25,15 @@ Found = tuple[str, "Callable[[], Any]"]
 class ColumnSteps(Sequence[Mapping[str, Any]]):
     """Steps as columns of one length; an item is a step as JSON has it, without the likelihoods that it has not."""
 
-    def __init__(self, columns: Mapping[str, Column]) -> None:
-        self.columns = dict(columns)
+    def __init__(
+        self, columns: Mapping[str, Column], whole: ColumnSteps | None = None, part: slice = slice(None)
+    ) -> None:
+        """`whole`: the steps of several episodes that were read together; `part`: which of them these are."""
+        self.columns, self.whole, self.part = columns, whole, part
+
+    def between(self, start: int, end: int) -> ColumnSteps:
+        """Some of the steps."""
+        return ColumnSteps({key: column[start:end] for key, column in self.columns.items()}, self, slice(start, end))
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
