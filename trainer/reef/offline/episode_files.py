@@ -190,7 +190,7 @@ def _table(rows: Steps, schema: pa.Schema | None) -> pa.Table:
 
 def _plain(step: Mapping[str, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = json_safe(step)
-    if "info" in plain:
+    if not isinstance(plain.get("info", ""), str):  # one that was read from Parquet is a text
         plain["info"] = json.dumps(plain["info"])
     if plain.get(CHOSEN) is not None:
         plain[CHOSEN] = np.ravel(plain[CHOSEN]).tolist()

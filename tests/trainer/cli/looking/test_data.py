@@ -60,6 +60,14 @@ def test_convert_keeps_the_steps(folder: Path, capsys: pytest.CaptureFixture[str
     assert list(steps()) == [step(), step(terminated=True)]
 
 
+def test_infos_are_packed_once(folder: Path) -> None:
+    (folder / "infos.json").write_text(json.dumps({"steps": [step(info={"x": [1]})]}) + "\n")
+    for source, out in (("infos.json", "a.parquet"), ("a.parquet", "b.parquet")):
+        assert main(["data", "convert", str(folder / source), str(folder / out)]) == 0
+        ((_, steps),) = recorded_in(folder / out)
+        assert json.loads(steps()[0]["info"]) == {"x": [1]}
+
+
 @pytest.mark.parametrize("reward", ["much", None, [1, 2], {"a": "much"}, {"a": None}])
 @pytest.mark.parametrize("what", [["stats"], ["inspect"], ["convert", "out.json"]])
 def test_an_episode_whose_reward_is_no_number_is_left_out(
