@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reef.errors import nearest
+from reef.offline.parquet_footer import NO_PARQUET, step_bytes
 from reef.offline.steps import (
     ACTION_LOGP,
     ACTION_PROB,
@@ -31,7 +32,6 @@ from reef.offline.steps import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyarrow import parquet
 
 Names = Mapping[str, Sequence[str]]  # by the key of a step: its column, or the columns that are its parts
 ROWS = 10_000  # that are read at a time, at most
@@ -39,7 +39,6 @@ MIB = 1024 * 1024
 PART_BYTES = 64 * MIB  # that rows which are read at a time may take
 STEP_BYTES = 256 * MIB  # that a step may take
 EPISODE_BYTES = 4096 * MIB  # that an episode may take
-VALUE_BYTES = 8  # that a number takes, at most
 NUMERIC = {*STEP_KEYS, ACTION_LOGP, CHOSEN, ACTION_PROB, TIME} - {"info"}
 READ_BYTES = MIB  # of a file at a time
 
@@ -61,16 +60,18 @@ def parquet_episodes(file: Path, keys: Collection[str] | None = None, names: Nam
         with parquet.ParquetFile(file, pre_buffer=False, buffer_size=READ_BYTES) as opened:
             chosen = _chosen(opened.schema_arrow, keys, names)
             columns = [name for parts in chosen.values() for name in parts]
-            step_bytes = _step_bytes(opened.metadata, columns)
-            batches = opened.iter_batches(min(ROWS, max(PART_BYTES // step_bytes, 1)), columns=columns)
-            for place, steps in _episodes(file, batches, chosen, EPISODE_BYTES // step_bytes):
+            size = step_bytes(file, columns)
+            if size > STEP_BYTES:
+                refuse(f"a step of it takes {size // MIB} MiB, more than the {STEP_BYTES // MIB} MiB that are read")
+            batches = opened.iter_batches(min(ROWS, max(PART_BYTES // size, 1)), columns=columns)
+            for place, steps in _episodes(file, batches, chosen, EPISODE_BYTES // size):
                 yield place, steps if names is None else partial(_completed, steps)
     except OSError as error:
         if error.errno is not None:
             raise
         yield str(file), partial(refuse, f"it is damaged: {_first_line(error)}")
     except pa.ArrowException as error:
-        yield str(file), partial(refuse, f"it is no Parquet, perhaps cut off: {_first_line(error)}")
+        yield str(file), partial(refuse, f"{NO_PARQUET}: {_first_line(error)}")
     except UnicodeDecodeError:
         yield str(file), partial(refuse, "it is damaged: it holds a text that is none")
     except ValueError as error:
@@ -132,28 +133,6 @@ def _leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
             yield from _leaf_types(field.type)
     else:
         yield kind
-
-
-def _step_bytes(metadata: parquet.FileMetaData, columns: Collection[str]) -> int:
-    """How much memory a step takes, of the group of rows with the largest ones; ValueError for more than is read."""
-    chosen = set(columns)
-    schema = metadata.schema
-    leaves = [index for index in range(metadata.num_columns) if schema.column(index).path.split(".")[0] in chosen]
-    largest = 1
-    for index in range(metadata.num_row_groups):
-        group = metadata.row_group(index)
-        if group.num_rows:
-            largest = max(largest, sum(_leaf_bytes(group.column(leaf), group.num_rows) for leaf in leaves))
-    if largest > STEP_BYTES:
-        refuse(f"a step of it takes {largest // MIB} MiB, more than the {STEP_BYTES // MIB} MiB that are read")
-    return largest
-
-
-def _leaf_bytes(chunk: parquet.ColumnChunkMetaData, rows: int) -> int:
-    """Of a step; of texts the largest that there may be, as one of them may be that of all rows."""
-    if chunk.physical_type == "BYTE_ARRAY":
-        return int(chunk.total_uncompressed_size)
-    return int(chunk.num_values) * VALUE_BYTES // rows
 
 
 def _episodes(file: Path, batches: Iterable[pa.RecordBatch], chosen: Names, longest: int) -> Iterator[Found]:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from reef.errors import ConfigError
 from reef.offline.minari.data_set import HDF5, DataSet
 from reef.offline.minari.values import Stored, values_of
-from reef.offline.parquet_reader import EPISODE_BYTES, MIB, VALUE_BYTES
+from reef.offline.parquet_footer import step_bytes
+from reef.offline.parquet_reader import EPISODE_BYTES, MIB
 from reef.offline.steps import Column, ColumnSteps, Found, refuse, wrong_step
 
 if TYPE_CHECKING:
@@ -161,9 +162,7 @@ def _table(file: Path, form: str) -> pa.Table:
 
     if form == "parquet":
         with parquet.ParquetFile(file) as opened:
-            groups = [opened.metadata.row_group(index) for index in range(opened.num_row_groups)]
-            numbers = sum(group.column(leaf).num_values for group in groups for leaf in range(group.num_columns))
-            if numbers * VALUE_BYTES > EPISODE_BYTES:
+            if opened.metadata.num_rows * step_bytes(file, opened.schema_arrow.names) > EPISODE_BYTES:
                 refuse(f"it takes more than the {EPISODE_BYTES // MIB} MiB that are read")
             return opened.read()
     with pa.OSFile(str(file)) as stream:
