@@ -138,10 +138,10 @@ class Layout:
         values: Array,  # [..., *shape]
     ) -> tuple[list[int], float, str] | None:
         """The first index that its leaf has not: where it is in [..., size], its value, what it may be."""
-        flat = values.reshape(*values.shape[: values.ndim - len(self.shape)], self.size)
         for leaf in self.leaves:
             if leaf.choices is None:
                 continue
+            flat = values.reshape(*values.shape[: values.ndim - len(self.shape)], self.size)
             part = flat[..., leaf.offset : leaf.offset + leaf.size]
             wrong = np.argwhere((part < 0) | (part >= leaf.choices) | (part != np.trunc(part)))
             if len(wrong):

@@ -69,7 +69,7 @@ def test_an_algorithm_whose_workers_do_not_wait_is_refused(kind: type[Any]) -> N
 
 def test_recorded_episodes_take_no_arguments() -> None:
     config = BCConfig().environment("CartPole-v1").offline_data(input_="a.json", input_config={"port": 1})
-    with pytest.raises(ConfigError, match="input_config={'port': 1}: it is for a reader of your own"):
+    with pytest.raises(ConfigError, match="input_config={'port': 1}: 'port' is for a reader of your own"):
         config.checked()
     assert not BCConfig().offline_data(input_="s3://bucket:80/a.json").uses_policy_server
 

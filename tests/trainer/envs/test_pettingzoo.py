@@ -11,7 +11,7 @@ from pettingzoo.butterfly.knights_archers_zombies import knights_archers_zombies
 from pettingzoo.classic.rps import rps
 
 from reef.algorithms.ppo import PPOConfig
-from reef.offline.episode_files import STEP_KEYS
+from reef.offline.steps import STEP_KEYS
 from reef.rollout.recording import recording_worker
 from reef.rollout.worker import RolloutWorker
 

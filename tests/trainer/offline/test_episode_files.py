@@ -18,7 +18,7 @@ from tests.trainer.offline.test_episodes import reader
 
 from reef.errors import StorageError
 from reef.offline.episode_files import PlayedEpisode, episode_file, recorded_in
-from reef.offline.episodes import files_of
+from reef.offline.places import files_of
 
 
 def step(obs: Any, *, last: bool = False, **more: Any) -> dict[str, Any]:
@@ -171,6 +171,6 @@ def test_parquet_of_somebody_else_is_left_out_with_its_columns(tmp_path: Path) -
 
 
 def test_episodes_longer_than_what_is_read_at_a_time_stay_whole(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("reef.offline.episode_files.ROWS", 3)
+    monkeypatch.setattr("reef.offline.parquet_reader.ROWS", 3)
     path = write(tmp_path / "a.parquet", [PlayedEpisode(n, steps=[step([n, n])] * 7) for n in (1, 2)])
     assert [len(steps()) for _, steps in recorded_in(path)] == [7, 7]

@@ -19,7 +19,7 @@ from reef.batch import Rollout
 from reef.cli.main import main
 from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import ConfigError
-from reef.offline.episodes import EpisodeReader, files_of
+from reef.offline.episodes import EpisodeReader
 from reef.offline.recorded import RecordedSource, RecordedSteps
 from reef.spaces import Layout
 
@@ -128,8 +128,8 @@ def test_dicts_and_tuples_are_flattened(tmp_path: Path) -> None:
         ("[]\n", "line 1: "),
         ('{"reward": 3}\n', "line 1: 'steps' is missing"),
         ([], "line 1: it has no steps"),
-        ([{"obs": [0, 0]}], "line 1: 'truncated' is missing"),
-        ([step(obs=[1, 2, 3])], r"obs is a list of shape \(3,\), expected \(2,\)"),
+        ([{"obs": [0, 0]}], "line 1: 'action' is missing"),
+        ([step(obs=[1, 2, 3])], r"an observation has the shape \(3,\), expected \(2,\)"),
         ([step(obs=["a", 2])], "line 1: "),
         ([step(next_obs=[None, 2])], "line 1: "),
         ([step(obs=[float("nan"), 2])], "an observation holds a number that is not finite"),
@@ -207,43 +207,6 @@ def test_many_wrong_lines_are_counted(tmp_path: Path, caplog: pytest.LogCaptureF
 def test_empty_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Every file is empty"):
         list(reader().read(written(tmp_path, "\n\n")))
-
-
-def test_files_folders_and_patterns(tmp_path: Path) -> None:
-    for name in ("a.json", "b.jsonl", "notes.txt", "deep/c.json"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    names = [path.name for path in files_of(str(tmp_path))]
-    assert names == ["a.json", "b.jsonl"]
-    assert [path.name for path in files_of([f"{tmp_path}/**/*.json", f"{tmp_path}/notes.txt"])] == [
-        "a.json",
-        "c.json",
-        "notes.txt",
-    ]
-    (tmp_path / "empty").mkdir()
-    for place, reason in (
-        ("missing.json", "there is no such file"),
-        ("empty", "the folder has no .json, .jsonl or .parquet file"),
-    ):
-        with pytest.raises(ConfigError, match=f"{place}': {reason}"):
-            files_of(str(tmp_path / place))
-
-
-@pytest.mark.parametrize("name", ["lr=[0.1]/e.json", "[0.1].json"])
-def test_an_existing_file_is_no_pattern(name: str, tmp_path: Path) -> None:
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    path.touch()
-    assert files_of(str(path)) == [path]
-
-
-def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "iterdir", refuse)
-    with pytest.raises(ConfigError, match=f"input_='{tmp_path}': it cannot be read: Permission denied"):
-        files_of(str(tmp_path))
 
 
 def episode(rewards: list[float], *, terminated: bool) -> Rollout:

@@ -14,8 +14,8 @@ from pyarrow import parquet
 
 from reef.errors import StorageError, WriteError
 from reef.offline.episode_files import PlayedEpisode, recorded_in
-from reef.offline.episodes import files_of
 from reef.offline.output_folder import OutputFolder
+from reef.offline.places import files_of
 
 EPISODE = PlayedEpisode(1, steps=[{"obs": [0.0, 1.0], "action": 1}] * 20)
 OTHER = replace(EPISODE, number=2)
@@ -99,4 +99,4 @@ def test_columns_are_compressed_one_by_one(tmp_path: Path) -> None:
         "policy_action.list.element": "UNCOMPRESSED",
     }
     ((_, steps),) = recorded_in(file)
-    assert steps() == [step] * 50
+    assert list(steps()) == [step] * 50

@@ -82,7 +82,7 @@ def raises(ioctx: IOContext) -> list[Any]:
         ({"input_": lambda ioctx: [[STEP | {"action": 5}]]}, ConfigError, "an action has 5, expected 0 to 1"),
         ({"input_": lambda: []}, ConfigError, r"too many positional arguments. It is called with \(ioctx\)"),
         ({"input_": "no_module_of_ours:reader"}, ConfigError, "there is no module 'no_module_of_ours'"),
-        ({"input_": "episodes.json", "input_config": {"a": 1}}, ConfigError, "it is for a reader of your own"),
+        ({"input_": "episodes.json", "input_config": {"a": 1}}, ConfigError, "'a' is for a reader of your own"),
     ],
 )
 def test_what_is_wrong_is_said(settings: dict[str, Any], kind: type[Exception], message: str) -> None:

@@ -41,7 +41,7 @@ def several(policies: Any) -> dict[str, Any]:
 def test_rows_of_one_episode_are_its_steps() -> None:
     first, second = episodes_of(batch())
     assert first[1] == {
-        "obs": [0.1], "action": 1, "next_obs": [0.9], "reward": 2.0, "terminated": True, "truncated": False
+        "obs": [0.1], "action": 1, "next_obs": [0.9], "reward": 2.0, "terminated": True, "truncated": False, "t": 1
     }  # fmt: skip
     assert [step["reward"] for step in second] == [3.0, 4.0, 5.0]
 

@@ -18,7 +18,7 @@ from reef.config import AlgorithmConfig
 from reef.envs.multi_agent import MultiAgentEnv
 from reef.errors import ConfigError, StorageError
 from reef.offline.episode_files import recorded_in
-from reef.offline.episodes import files_of
+from reef.offline.places import files_of
 from reef.rollout.worker import RolloutWorker
 from reef.run.build import run_experiment
 

@@ -15,7 +15,7 @@ from reef.config import AlgorithmConfig
 from reef.envs.context import env_context
 from reef.envs.make import make_env
 from reef.errors import EnvironmentError
-from reef.offline.episode_files import STEP_KEYS
+from reef.offline.steps import STEP_KEYS
 from reef.rollout.recording import RecordedEnv, recording_worker
 from reef.rollout.worker import RolloutWorker
 

@@ -149,7 +149,7 @@ def _play(args: argparse.Namespace, stack: ExitStack) -> EpisodeReporter:
     from reef.envs.context import env_context
     from reef.envs.failures import env_name
     from reef.envs.make import make_env
-    from reef.offline.episode_files import STEP_KEYS
+    from reef.offline.steps import STEP_KEYS
     from reef.rollout.recording import recording_worker
     from reef.rollout.videos.drawing import take_videos
     from reef.run.evaluation import tell_of_greedy

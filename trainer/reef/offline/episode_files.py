@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import numpy as np
 
 from reef.errors import ConfigError, StorageError
 from reef.offline import rllib_files
+from reef.offline.minari.reader import minari_episodes
+from reef.offline.parquet_reader import MIB, parquet_episodes
+from reef.offline.steps import ACTION_LOGP, CHOSEN, NO_SUCCESSOR, NUMBER, Found, Steps, refuse
 from reef.trees import json_safe
 
 if TYPE_CHECKING:
@@ -28,12 +30,7 @@ if TYPE_CHECKING:
 
 PARQUET = ".parquet"
 ENDINGS = (".json", ".jsonl", PARQUET)
-NUMBER = "episode"
-ROWS = 10_000  # of Parquet that are read at a time
-STEP_KEYS = ("obs", "action", "next_obs", "reward", "terminated", "truncated", "info")
-# Of a step, where they are known: how likely its action was, and the action before it was brought into its bounds.
-ACTION_LOGP, CHOSEN = "action_logp", "policy_action"
-Steps = list[dict[str, Any]]
+LINE_BYTES = 256 * MIB  # that a line of JSON may take, which takes ten times as much as it is parsed
 
 
 @dataclass
@@ -193,79 +190,77 @@ def _table(rows: Steps, schema: pa.Schema | None) -> pa.Table:
 
 def _plain(step: Mapping[str, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = json_safe(step)
-    if "info" in plain:
+    if not isinstance(plain.get("info", ""), str):  # one that was read from Parquet is a text
         plain["info"] = json.dumps(plain["info"])
     if plain.get(CHOSEN) is not None:
         plain[CHOSEN] = np.ravel(plain[CHOSEN]).tolist()
     return plain
 
 
-def recorded_in(file: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield for each episode of a file where it is, and a function that returns its steps or raises what is wrong.
+def recorded_in(
+    file: Path, keys: Collection[str] | None = None, names: Mapping[str, Sequence[str]] | None = None
+) -> Iterator[Found]:
+    """Yield for each episode where it is, and a function that returns its steps or raises what is wrong.
+
+    `file`: or the folder of a data set of Minari. `keys`, `names`: of Parquet, as of `parquet_episodes`. One episode is
+    held at a time.
 
     Raises:
-        ConfigError: the file cannot be read.
+        ConfigError: the file cannot be read, or has lines of JSON although `names` are given.
     """
     try:
         if file.suffix == PARQUET:
-            yield from _in_parquet(file)
+            yield from parquet_episodes(file, keys, names)
             return
-        with file.open(encoding="utf-8", errors="replace") as stream:
-            for number, line in enumerate(stream, 1):
-                if line.strip():
-                    yield from _in_line(f"{file}, line {number}", line)
+        if names is not None:
+            raise ConfigError(
+                f"input_config.columns: {file} is no {PARQUET} file, which has columns. Give a place of Parquet alone."
+            )
+        if file.is_dir():
+            yield from minari_episodes(file, keys)
+            return
+        with file.open("rb") as stream:
+            for number, line in enumerate(_lines(stream), 1):
+                place = f"{file}, line {number}"
+                if line is None:
+                    yield place, partial(refuse, f"it is longer than {LINE_BYTES // MIB} MiB. Write Parquet")
+                elif line.strip():
+                    yield from _in_line(place, line.decode(errors="replace"))
     except OSError as error:
         raise ConfigError(f"input_: {file} cannot be read: {error.strerror or error}.") from error
 
 
-def _in_line(place: str, line: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _lines(stream: BinaryIO) -> Iterator[bytes | None]:
+    """The lines; None for one that is longer than `LINE_BYTES`, of which no more is held."""
+    while line := stream.readline(LINE_BYTES):
+        if len(line) < LINE_BYTES:
+            yield line
+            continue
+        while line and not line.endswith(b"\n"):
+            line = stream.readline(MIB)
+        yield None
+
+
+def _in_line(place: str, line: str) -> Iterator[Found]:
     """The episode of a line, or those of a batch that RLlib wrote."""
     try:
         found = json.loads(line)
     except json.JSONDecodeError:
-        yield place, partial(_refuse, "it is no JSON, perhaps cut off")
+        yield place, partial(refuse, "it is no JSON, perhaps cut off")
+        return
+    except (ValueError, RecursionError):
+        yield place, partial(refuse, "it holds a number with too many digits, or too many lists in each other")
         return
     if not rllib_files.is_batch(found):
         yield place, lambda: found["steps"]
         return
     try:
         for steps in rllib_files.episodes_of(found):
-            yield place, partial(_given, steps, rllib_files.NO_SUCCESSOR)
+            yield place, partial(_given, steps, NO_SUCCESSOR)
     except ValueError as error:
-        yield place, partial(_refuse, str(error))
-
-
-def _in_parquet(file: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(file) as opened:
-            names = opened.schema_arrow.names
-            if NUMBER not in names:
-                yield str(file), partial(_refuse, f"it has no column {NUMBER!r}, only {names}")
-                return
-            rows = (row for batch in opened.iter_batches(ROWS) for row in _rows(batch))
-            for number, steps in groupby(rows, key=lambda row: row.pop(NUMBER)):
-                found = list(steps)
-                yield f"{file}, episode {number}", lambda found=found: found  # type: ignore[misc]
-    except pa.ArrowException as error:
-        yield str(file), partial(_refuse, f"it is no Parquet, perhaps cut off: {error}")
-
-
-def _rows(batch: pa.RecordBatch) -> Steps:
-    """The steps, without the optional keys that they have not."""
-    rows: Steps = batch.to_pylist()
-    return [
-        {key: value for key, value in row.items() if value is not None or key not in (ACTION_LOGP, CHOSEN)}
-        for row in rows
-    ]
+        yield place, partial(refuse, str(error))
 
 
 def _given(steps: Steps, missing: str) -> Steps:
     """The steps; ValueError where there are none, for which `missing` is the reason."""
-    return steps or _refuse(missing)
-
-
-def _refuse(reason: str) -> NoReturn:
-    raise ValueError(reason)
+    return steps or refuse(missing)

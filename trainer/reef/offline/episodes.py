@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import glob
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,42 +13,30 @@ import numpy as np
 from reef.batch import Rollout
 from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import ConfigError
-from reef.offline.episode_files import ACTION_LOGP, CHOSEN, ENDINGS, recorded_in
+from reef.offline.episode_files import recorded_in
+from reef.offline.parquet_reader import Names
+from reef.offline.steps import (
+    ACTION_LOGP,
+    ACTION_PROB,
+    CHOSEN,
+    TIME,
+    Column,
+    ColumnSteps,
+    Found,
+    LeftOut,
+    Steps,
+    column,
+    optional_column,
+    wrong_step,
+)
 from reef.spaces import Layout
 from reef.types import Array
 
 log = logging.getLogger(__name__)
-SHOWN = 3  # episodes that are left out are named one by one up to here
-
-
-def files_of(places: str | Sequence[str]) -> list[Path]:
-    """The files that are meant by files, folders (their files with one of `ENDINGS`) and patterns, in order, each once.
-
-    Raises:
-        ConfigError: one of them leads to no file, or cannot be read.
-    """
-    found: dict[Path, None] = {}
-    for place in [places] if isinstance(places, str) else places:
-        try:
-            found.update(dict.fromkeys(_files_at(place)))
-        except OSError as error:
-            raise ConfigError(f"input_={place!r}: it cannot be read: {error.strerror}.") from error
-    return list(found)
-
-
-def _files_at(place: str) -> list[Path]:
-    path, problem = Path(place).expanduser(), "there is no such file"
-    if path.is_dir():
-        files = [file for file in path.iterdir() if file.suffix in ENDINGS]
-        problem = f"the folder has no {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]} file"
-    elif path.is_file():
-        # its name may look like a pattern
-        files = [path]
-    else:
-        files = list(map(Path, glob.glob(str(path), recursive=True)))
-    if not (found := sorted(file for file in files if file.is_file())):
-        raise ConfigError(f"input_={place!r}: {problem}. Write episodes with `reef evaluate CHECKPOINT --out FILE`.")
-    return found
+KEYS = ("obs", "action", "next_obs", "reward", "terminated", "truncated", TIME)
+OF_ESTIMATES = (ACTION_LOGP, ACTION_PROB, CHOSEN)
+WRONG = (ValueError, TypeError, KeyError, IndexError, OverflowError)
+NUMBERS = "biuf"  # the kinds of arrays that hold them
 
 
 class EpisodeReader:
@@ -63,18 +51,21 @@ class EpisodeReader:
         excludes: Callable[[Array, Array], Array] | None = None,
         *,
         chosen: bool = False,
+        names: Names | None = None,
     ) -> None:
         """The transforms are those of sampling, as files hold what the environment got and gave.
 
         `action_transform`: None if the recorded actions are those that a policy chose. `excludes`: of observations
         [T, 1, *obs] and actions [T, 1, *action] the steps [T, 1] whose action a mask excludes; None: no mask.
         `chosen`: read actions as they were before they were clipped to their bounds, where that is recorded, and how
-        likely they were.
+        likely they were. `names`: of the columns in Parquet that others wrote.
         """
-        self._chosen = chosen
+        self._chosen, self._names = chosen, names
         self._observations, self._actions = observations, actions
         self._action_transform, self._reward_transform = action_transform, reward_transform
         self._excludes = excludes
+        self._whole: ColumnSteps | None = None  # that was read last
+        self._rows_of_whole: Rollout | None = None
         self._told = False  # of what is left out, the first time that it is read
 
     def read(self, files: Sequence[Path]) -> Iterator[Rollout]:
@@ -83,77 +74,123 @@ class EpisodeReader:
         Raises:
             ConfigError: a file cannot be read, or none of the episodes is one of these spaces.
         """
-        recorded = (episode for file in files for episode in recorded_in(file))
+        keys = (*KEYS, *(OF_ESTIMATES if self._chosen else ()))
+        recorded = (episode for file in files for episode in recorded_in(file, keys, self._names))
         return self.checked(recorded, ", ".join(map(str, files)), "Every file is empty.")
 
-    def checked(self, recorded: Iterable[tuple[str, Callable[[], Any]]], where: str, if_none: str) -> Iterator[Rollout]:
+    def checked(self, recorded: Iterable[Found], where: str, if_none: str) -> Iterator[Rollout]:
         """As `read`, of episodes that were found `where`: for each its place, and a function that returns its steps."""
-        count, wrong = 0, []
+        count, wrong = 0, LeftOut()
         for place, steps in recorded:
             try:
                 episode = self._episode(steps())
-            except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
-                wrong.append(f"{place}: {f'{error} is missing' if isinstance(error, KeyError) else error}")
+            except WRONG as error:
+                wrong.add(place, wrong_step(error))
                 continue
             count += 1
             yield episode
         if not count:
-            raise ConfigError(f"input_: no episode can be read from {where}. {f'{wrong[0]}.' if wrong else if_none}")
+            reason = f"{wrong.reasons[0]}." if wrong.count else if_none
+            more = f" {wrong.count} are left out." if wrong.count > 1 else ""
+            raise ConfigError(f"input_: no episode can be read from {where}. {reason}{more}")
         if not self._told:
-            for text in wrong[:SHOWN]:
+            for text in wrong.lines():
                 log.warning("left out of the recorded episodes: %s", text)
-            if len(wrong) > SHOWN:
-                log.warning("left out of the recorded episodes: %d more", len(wrong) - SHOWN)
         self._told = True
 
     def _episode(self, steps: Any) -> Rollout:
-        if not isinstance(steps, list) or not steps:
+        if not isinstance(steps, list | ColumnSteps) or not len(steps):
             raise ValueError("it has no steps")
-        truncated = np.array([[step["truncated"]] for step in steps], np.bool_)
-        terminated = np.array([[step["terminated"]] for step in steps], np.bool_)
+        rows, part = self._rows_with(steps)
+        terminated, truncated = rows.terminated[part], rows.truncated[part].copy()
+        ended = terminated | truncated
+        if ended[:-1].any():
+            raise ValueError(f"step {ended.argmax() + 1} of {len(ended)} ended the episode, and others follow it")
         truncated[-1] |= ~terminated[-1]  # the recording was cut
-        rewards = np.array([[step["reward"]] for step in steps], np.float32)
-        if not np.isfinite(rewards).all():
-            raise ValueError("a reward is no finite number")
-        obs = self._observed([step["obs"] for step in steps])
-        actions = self._acted(steps)
+        if (times := optional_column(steps, TIME)) is not None and not (np.diff(_numbers(TIME, times)) > 0).all():
+            raise ValueError(f"its steps are out of order: {TIME} does not grow from each to the next")
+        return Rollout(
+            obs=rows.obs[part],
+            actions=rows.actions[part],
+            rewards=rows.rewards[part],
+            next_obs=rows.next_obs[part],
+            terminated=terminated,
+            truncated=truncated,
+            mask=rows.mask[part],
+            extras=rows.extras,
+        )
+
+    def _rows_with(self, steps: Steps | ColumnSteps) -> tuple[Rollout, slice]:
+        """Rows that the steps are part of, and which of them: what was read together is checked together, once."""
+        if isinstance(steps, ColumnSteps) and steps.whole is not None and not self._chosen:
+            if steps.whole is not self._whole:
+                self._whole, self._rows_of_whole = steps.whole, None
+                # If any of it is wrong, each episode is checked for itself.
+                with suppress(*WRONG):
+                    self._rows_of_whole = self._rows(steps.whole)
+            if self._rows_of_whole is not None:
+                return self._rows_of_whole, steps.part
+        return self._rows(steps), slice(None)
+
+    def _rows(self, steps: Steps | ColumnSteps) -> Rollout:
+        """Steps [N, 1], whose ends are as they were recorded."""
+        obs, actions = self._observed(column(steps, "obs")), self._acted(steps)
         if self._excludes is not None and (excluded := self._excludes(obs, actions)).any():
             raise ValueError(f"step {excluded.argmax() + 1} has an action that the mask in its observation excludes")
+        rewards = _rewards(column(steps, "reward"))
         return Rollout(
             obs=obs,
             actions=actions,
             rewards=self._reward_transform(rewards),
-            next_obs=self._observed([step["next_obs"] for step in steps]),
-            terminated=terminated,
-            truncated=truncated,
+            next_obs=self._observed(column(steps, "next_obs")),
+            terminated=_flags("terminated", column(steps, "terminated")),
+            truncated=_flags("truncated", column(steps, "truncated")),
             mask=np.ones(rewards.shape, np.bool_),
             extras=_likelihoods(steps) if self._chosen else {},
         )
 
-    def _observed(self, values: list[Any]) -> Array:
+    def _observed(self, values: Column) -> Array:
         """[T, 1, *obs]."""
         layout = self._observations
-        found = np.stack([layout.checked(value) for value in values])
-        return _fitting("an observation", found, layout, layout.dtype)[:, np.newaxis]
+        return _fitting("an observation", values, layout, layout.dtype)[:, np.newaxis]
 
-    def _acted(self, steps: list[Any]) -> Array:
+    def _acted(self, steps: Steps | ColumnSteps) -> Array:
         """[T, 1, *action], as a policy chose them."""
-        layout, transform = self._actions, self._action_transform
-        values = [step["action"] for step in steps]
-        found = np.stack([value if layout.direct else layout.flatten(value) for value in values])
-        if found.shape[1:] != layout.shape:
-            raise ValueError(f"an action has the shape {found.shape[1:]}, expected {layout.shape} of {layout.space}")
-        found = _fitting("an action", found, layout, layout.action_dtype)
+        dtype, transform = self._actions.action_dtype, self._action_transform
+        found = _fitting("an action", column(steps, "action"), self._actions, dtype)
         if transform is not None:
-            if self._chosen and all(step.get(CHOSEN) is not None for step in steps):
-                found = _chosen([step[CHOSEN] for step in steps], found, transform)
-            else:
-                found = transform.inverse(found)
-        return found.astype(layout.action_dtype)[:, np.newaxis]
+            chosen = optional_column(steps, CHOSEN) if self._chosen else None
+            found = transform.inverse(found) if chosen is None else _chosen(chosen, found, transform)
+        return found.astype(dtype, copy=False)[:, np.newaxis]
+
+
+def _flags(key: str, values: Column) -> Array:
+    """[T, 1] bool."""
+    found = _numbers(key, values)
+    if found.dtype != np.bool_ and (others := (found != 0) & (found != 1)).any():
+        raise ValueError(f"{key} is {found[others][0]}, expected true or false")
+    return found.astype(np.bool_, copy=False)[:, np.newaxis]
+
+
+def _rewards(values: Column) -> Array:
+    """[T, 1] float32."""
+    with np.errstate(over="ignore"):
+        rewards = _numbers("reward", values).astype(np.float32)[:, np.newaxis]
+    if not np.isfinite(rewards).all():
+        raise ValueError("a reward is no finite number")
+    return rewards
+
+
+def _numbers(key: str, values: Column) -> Array:
+    """[T] numbers; ValueError for anything else, such as texts that NumPy would take for numbers."""
+    found = np.asarray(values)
+    if found.dtype.kind not in NUMBERS or found.ndim != 1:
+        raise ValueError(f"{key} is not a number in each step")
+    return found
 
 
 def _chosen(
-    values: list[Any],
+    values: Column,
     actions: Array,  # [T, *action] in the environment
     transform: ActionTransform,
 ) -> Array:  # [T, *action]
@@ -171,28 +208,44 @@ def _chosen(
     return chosen
 
 
-def _likelihoods(steps: list[Any]) -> dict[str, Array]:
+def _likelihoods(steps: Steps | ColumnSteps) -> dict[str, Array]:
     """`action_logp` [T, 1], if each step has it, or `action_prob`."""
-    if all(step.get(ACTION_LOGP) is not None for step in steps):
-        logp = np.array([[step[ACTION_LOGP]] for step in steps], np.float64)
-    elif all(step.get("action_prob") is not None for step in steps):
-        with np.errstate(divide="ignore"):
-            logp = np.log(np.array([[step["action_prob"]] for step in steps], np.float64))
+    if (values := optional_column(steps, ACTION_LOGP)) is not None:
+        logp = _numbers(ACTION_LOGP, values).astype(np.float64)
+    elif (values := optional_column(steps, ACTION_PROB)) is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logp = np.log(_numbers(ACTION_PROB, values).astype(np.float64))
     else:
         return {}
     if not np.isfinite(logp).all():
         raise ValueError("the likelihood of an action is 0 or no finite number, although it was taken")
-    return {ACTION_LOGP: logp}
+    return {ACTION_LOGP: logp[:, np.newaxis]}
 
 
-def _fitting(name: str, values: Array, layout: Layout, dtype: np.dtype[Any]) -> Array:
+def _fitting(name: str, values: Column, layout: Layout, dtype: np.dtype[Any]) -> Array:
     """The values [T, *shape] in the dtype; ValueError for one that it, or a Discrete part of the space, has not."""
+    recorded = _stacked(name, values, layout)
     with np.errstate(invalid="ignore", over="ignore"):
-        found = values.astype(dtype)
-    if np.issubdtype(dtype, np.integer) and (changed := found != values).any():
-        raise ValueError(f"{name} has {values[changed][0]}, expected a value of {dtype}")
+        found = recorded.astype(dtype, copy=False)
+    if np.issubdtype(dtype, np.integer) and (changed := found != recorded).any():
+        raise ValueError(f"{name} has {recorded[changed][0]}, expected a value of {dtype}")
     if not np.isfinite(found).all():
         raise ValueError(f"{name} holds a number that is not finite")
     if impossible := layout.first_impossible(found):
         raise ValueError(f"{name} has {impossible[1]}, expected {impossible[2]}")
     return found
+
+
+def _stacked(name: str, values: Column, layout: Layout) -> Array:
+    """The values [T, *shape] as they were recorded, Discrete ones as indices; ValueError for another shape."""
+    if layout.composite:
+        return np.stack([layout.flatten(value) for value in values])
+    try:
+        found = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} has another shape, expected {layout.shape} of {layout.space}") from error
+    if found.shape[1:] != layout.shape:
+        raise ValueError(f"{name} has the shape {found.shape[1:]}, expected {layout.shape} of {layout.space}")
+    if found.dtype.kind not in NUMBERS:
+        raise ValueError(f"{name} holds something that is no number")
+    return found if layout.direct else found - layout.leaves[0].start

@@ -12,12 +12,12 @@ from reef.callbacks.hooks import guarded
 from reef.config.groups.inputs import IOContext
 from reef.errors import ConfigError
 from reef.offline import rllib_files
+from reef.offline.steps import Found, refuse
 
 END = object()
-Episodes = Iterator[tuple[str, Callable[[], Any]]]
 
 
-def read_own(make: Callable[[IOContext], Any], context: IOContext) -> Episodes:
+def read_own(make: Callable[[IOContext], Any], context: IOContext) -> Iterator[Found]:
     """Yield for each episode where it is, and a function that returns its steps or raises what is wrong.
 
     `make` returns an iterable, or an object whose `next()` returns one after the other. Each item is an episode, a list
@@ -33,12 +33,12 @@ def read_own(make: Callable[[IOContext], Any], context: IOContext) -> Episodes:
         if not isinstance(item, Mapping):
             yield place, partial(_same, item)
             continue
-        columns = {key: np.asarray(column).tolist() for key, column in item.items()}
         try:
+            columns = {key: np.asarray(column).tolist() for key, column in item.items()}
             for steps in rllib_files.episodes_of({**columns, "type": rllib_files.KINDS[0]}):
                 yield place, partial(_same, steps)
         except ValueError as error:
-            yield place, partial(_refuse, str(error))
+            yield place, partial(refuse, str(error))
 
 
 def _items(make: Callable[[IOContext], Any], context: IOContext, name: str) -> Iterator[Any]:
@@ -54,7 +54,3 @@ def _items(make: Callable[[IOContext], Any], context: IOContext, name: str) -> I
 
 def _same(steps: Any) -> Any:
     return steps
-
-
-def _refuse(reason: str) -> Any:
-    raise ValueError(reason)

@@ -11,13 +11,12 @@ from itertools import pairwise
 from typing import Any
 
 from reef.errors import nearest
+from reef.offline.steps import ACTION_LOGP, ACTION_PROB, TIME, Steps
 
-Steps = list[dict[str, Any]]
-NO_SUCCESSOR = "its last step has no successor, as the batch ends there and has no new_obs"
 KINDS = ("SampleBatch", "MultiAgentBatch")
 NAMES = {"obs": "obs", "action": "actions", "next_obs": "new_obs", "reward": "rewards"}  # of a step: its column
-NAMES |= {name: name for name in ("action_logp", "action_prob")}
-OPTIONAL = ("new_obs", "action_logp", "action_prob")
+NAMES |= {name: name for name in (ACTION_LOGP, ACTION_PROB, TIME)}
+OPTIONAL = ("new_obs", ACTION_LOGP, ACTION_PROB, TIME)
 END, STOP = ("terminateds", "dones"), "truncateds"  # older batches have `dones` for both
 
 

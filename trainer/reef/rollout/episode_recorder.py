@@ -11,8 +11,9 @@ from reef.config.groups.operations import COLUMNS
 from reef.envs.multi_agent import is_multi_agent
 from reef.envs.vector import AgentsStep, EpisodeListener
 from reef.nn.distributions import ActionDistribution
-from reef.offline.episode_files import ACTION_LOGP, CHOSEN, STEP_KEYS, PlayedEpisode
+from reef.offline.episode_files import PlayedEpisode
 from reef.offline.output_folder import OutputFolder
+from reef.offline.steps import ACTION_LOGP, CHOSEN, STEP_KEYS
 from reef.types import ONLY_AGENT, AgentId
 
 if TYPE_CHECKING:

@@ -57,7 +57,15 @@ def test_convert_keeps_the_steps(folder: Path, capsys: pytest.CaptureFixture[str
     assert main(["data", "convert", str(source), str(out)]) == 0
     assert "1 episodes written to" in capsys.readouterr().out
     ((_, steps),) = recorded_in(out)
-    assert steps() == [step(), step(terminated=True)]
+    assert list(steps()) == [step(), step(terminated=True)]
+
+
+def test_infos_are_packed_once(folder: Path) -> None:
+    (folder / "infos.json").write_text(json.dumps({"steps": [step(info={"x": [1]})]}) + "\n")
+    for source, out in (("infos.json", "a.parquet"), ("a.parquet", "b.parquet")):
+        assert main(["data", "convert", str(folder / source), str(folder / out)]) == 0
+        ((_, steps),) = recorded_in(folder / out)
+        assert json.loads(steps()[0]["info"]) == {"x": [1]}
 
 
 @pytest.mark.parametrize("reward", ["much", None, [1, 2], {"a": "much"}, {"a": None}])

@@ -19,7 +19,7 @@ from reef.callbacks import DefaultCallbacks
 from reef.envs.agents.turns import TurnEnvs
 from reef.envs.multi_agent import MultiAgentEnv
 from reef.errors import ConfigError, EnvironmentError
-from reef.offline.episode_files import STEP_KEYS
+from reef.offline.steps import STEP_KEYS
 from reef.rollout.recording import recording_worker
 from reef.rollout.worker import RolloutWorker
 

@@ -7,7 +7,7 @@ from tests.trainer.envs.remote.remote_envs import Walk
 from reef import DQNConfig, PPOConfig
 from reef.callbacks import DefaultCallbacks
 from reef.offline.episode_files import recorded_in
-from reef.offline.episodes import files_of
+from reef.offline.places import files_of
 from reef.rollout.worker import RolloutWorker
 from reef.types import DEFAULT_POLICY
 

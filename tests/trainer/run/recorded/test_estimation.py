@@ -265,7 +265,7 @@ def test_how_training_read_its_episodes_says_nothing_of_other_files(
     assert found["episodes"] == 120, "each step is an episode, as in training"
     assert found["v_target"] == pytest.approx(found["v_behavior"], rel=1e-3)
     assert main([*asked, "--config", '{"evaluation_config": {"input_config": {"a": 1}}}']) == 2
-    assert "evaluation_config.input_config={'a': 1}: it is for a reader of your own" in capsys.readouterr().err
+    assert "evaluation_config.input_config={'a': 1}: 'a' is for a reader of your own" in capsys.readouterr().err
 
 
 def test_episodes_of_reef_evaluate_say_how_likely_explored_actions_were(tmp_path: Path) -> None:

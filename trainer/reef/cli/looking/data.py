@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import reprlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reef.errors import ConfigError
 
-Steps = list[dict[str, Any]]
+if TYPE_CHECKING:
+    from reef.offline.steps import LeftOut
+
+Steps = Sequence[Mapping[str, Any]]
+DEEPEST = 8  # lists and mappings in each other that are shown
 
 
 def add_parser(
@@ -31,22 +37,25 @@ def _command(args: argparse.Namespace) -> int:
         raise ConfigError("reef data convert PATH OUT writes a file; inspect and stats take PATH alone.")
     if args.what == "convert" and args.json:
         raise ConfigError("--json: convert prints no numbers. Leave it out.")
-    wrong: list[str] = []
+    from reef.offline.steps import LeftOut
+
+    wrong = LeftOut()
     if args.what == "convert":
-        print(f"{_convert(_episodes(args.path, wrong), args.out)} episodes written to {args.out}")
+        print(f"{_convert(_episodes(args.path, wrong), args.out, wrong)} episodes written to {args.out}")
     else:
         found = (_inspected if args.what == "inspect" else _stats)(_episodes(args.path, wrong))
-        found["left_out"] = len(wrong)
+        found["left_out"] = wrong.count
         print(json.dumps(found) if args.json else "\n".join(f"{key:<14} {value}" for key, value in found.items()))
-    if wrong and not args.json:
-        print(f"{len(wrong)} left out, the first is {wrong[0]}")
+    if wrong.count and not args.json:
+        print(f"{wrong.count} left out, the first is {wrong.reasons[0]}")
     return 0
 
 
-def _episodes(path: str, wrong: list[str]) -> Iterator[Steps]:
+def _episodes(path: str, wrong: LeftOut) -> Iterator[Steps]:
     """The steps of each episode; what cannot be read is added to `wrong`. ConfigError where nothing can."""
     from reef.offline.episode_files import recorded_in
-    from reef.offline.episodes import files_of
+    from reef.offline.places import files_of
+    from reef.offline.steps import ColumnSteps, wrong_step
 
     try:
         files = files_of(path)
@@ -57,17 +66,23 @@ def _episodes(path: str, wrong: list[str]) -> Iterator[Steps]:
         for place, steps in recorded_in(file):
             try:
                 found = steps()
-                if not isinstance(found, list) or not found or not all("reward" in step for step in found):
+                if (
+                    not isinstance(found, list | ColumnSteps)
+                    or not found
+                    or not all("reward" in step for step in found)
+                ):
                     raise ValueError("it has no steps with rewards")
                 for step in found:
                     _number(step["reward"])  # which raises
             except (ValueError, TypeError, KeyError) as error:
-                wrong.append(f"{place}: {f'{error} is missing' if isinstance(error, KeyError) else error}")
+                wrong.add(place, wrong_step(error))
                 continue
             count += 1
             yield found
     if not count:
-        raise ConfigError(f"{path}: no episode can be read. {wrong[0] if wrong else 'Every file is empty'}.")
+        raise ConfigError(
+            f"{path}: no episode can be read. {wrong.reasons[0] if wrong.count else 'Every file is empty'}."
+        )
 
 
 def _inspected(episodes: Iterator[Steps]) -> dict[str, Any]:
@@ -84,9 +99,10 @@ def _inspected(episodes: Iterator[Steps]) -> dict[str, Any]:
     return {key: f"{shape}, in {counts[key]} of {steps} steps" for key, shape in shapes.items()}
 
 
-def _shape(value: Any) -> str:
+def _shape(value: Any, depth: int = 0) -> str:
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}: {_shape(inner)}' for key, inner in value.items())}}}"
+        inner = ((key, _shape(part, depth + 1) if depth < DEEPEST else "...") for key, part in value.items())
+        return f"{{{', '.join(f'{key}: {shape}' for key, shape in inner)}}}"
     sizes = []
     while isinstance(value, list):
         sizes.append(len(value))
@@ -120,22 +136,31 @@ def _stats(episodes: Iterator[Steps]) -> dict[str, Any]:
 def _number(reward: Any) -> float:
     """A reward, or those of several agents together; ValueError where one is no number."""
     try:
-        return float(sum(reward.values())) if isinstance(reward, Mapping) else float(reward)
+        found = float(sum(reward.values())) if isinstance(reward, Mapping) else float(reward)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"the reward {reward!r} is no number") from error
+        raise ValueError(f"the reward {reprlib.repr(reward)} is no number") from error
+    if not math.isfinite(found):
+        raise ValueError(f"the reward {reprlib.repr(reward)} is not finite")
+    return found
 
 
-def _convert(episodes: Iterator[Steps], out: str) -> int:
+def _convert(episodes: Iterator[Steps], out: str, wrong: LeftOut) -> int:
+    """Write the episodes; returns how many."""
     from reef.offline.episode_files import PlayedEpisode, episode_file
 
     if not out.endswith((".json", ".jsonl", ".parquet")):
         raise ConfigError(f"{out}: expected a file that ends with .json, .jsonl or .parquet.")
     first = next(episodes)  # a path that leads nowhere is found before the file is made
-    file, number = episode_file(out), 0
+    file, number, left_out = episode_file(out), 0, 0
     try:
         for number, steps in enumerate(chain([first], episodes), 1):
             rewards = sum(_number(step["reward"]) for step in steps)
-            file.add(PlayedEpisode(number, rewards, len(steps), complete=True, steps=steps))
+            episode = PlayedEpisode(number, rewards, len(steps), complete=True, steps=[dict(step) for step in steps])
+            try:
+                file.add(episode)
+            except RecursionError:
+                wrong.add(f"episode {number}", "it holds too many lists in each other")
+                left_out += 1
     finally:
         file.close()
-    return number
+    return number - left_out

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from reef.config.groups.columns import column_problems
 from reef.config.groups.inputs import FOR_INPUT, SAMPLER, is_function
 from reef.config.loading import load_function
 from reef.errors import ConfigError
@@ -43,8 +44,8 @@ def place_problems(config: Any, who: str) -> Iterator[str]:
             load_function(config.input_, "input_", "ioctx")
         except ConfigError as error:
             yield str(error)
-    elif config.input_config:
-        yield f"input_config={config.input_config!r}: it is for a reader of your own. Leave it out."
+    else:
+        yield from column_problems(config.input_config)
     weights = config.input_ if isinstance(config.input_, dict) else {}
     if SAMPLER in weights:
         yield f"input_: 'sampler': {who} samples nothing. Leave it out."

@@ -258,7 +258,7 @@ class EvaluationSettings(Settings):
     off_policy_estimation_methods: dict[str, dict[str, Any]] = setting(
         {},
         "Estimates of the policy's value from the recorded episodes of evaluation_config.input_, by name: 'type' (is, "
-        "wis, dm, dr or a class of your own) and its arguments. See docs/offline.md.",
+        "wis, dm, dr or a class of your own) and its arguments. See docs/off-policy-estimation.md.",
     )
     ope_split_batch_by_episode: bool = setting(
         True, "Estimate from whole episodes; false takes each step as an episode, as for contextual bandits."

@@ -10,7 +10,7 @@ import numpy as np
 
 from reef.batch import Rollout
 from reef.errors import ConfigError
-from reef.offline.episode_files import ACTION_LOGP
+from reef.offline.steps import ACTION_LOGP
 from reef.types import Array
 
 

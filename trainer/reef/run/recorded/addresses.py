@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from reef.errors import ConfigError, redacted
 from reef.offline.episode_files import ENDINGS
+from reef.offline.minari.data_set import SCHEME
 from reef.run.remote.object_store import RemoteFolder
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ def on_this_machine(places: str | Sequence[str]) -> list[str]:
     """
     found: dict[str, str] = {}  # what is read, by what was given: each file once
     for place in [places] if isinstance(places, str) else places:
-        found |= _copied(place, found) if "://" in place else {place: place}
+        found |= _copied(place, found) if "://" in place and not place.startswith(SCHEME) else {place: place}
     return list(found.values())
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 from reef.batch import Rollout
 from reef.config import AlgorithmConfig
+from reef.config.groups.columns import named_columns
 from reef.config.groups.inputs import IOContext, is_function
 from reef.config.loading import load_function
 from reef.envs.wrappers import RewardTransform
-from reef.offline.episodes import EpisodeReader, files_of
+from reef.offline.episodes import EpisodeReader
 from reef.offline.own_reader import read_own
+from reef.offline.places import files_of
 from reef.offline.recorded import RecordedSource, RecordedSteps
 from reef.offline.shuffle_window import ShuffleWindow
 from reef.rollout.policy_runner import PolicyRunner
@@ -35,6 +37,7 @@ def recorded_sources(
         RewardTransform(None, atari=False) if to_estimate else columns.reward_transform,
         None if policy.action_mask is None else policy.action_mask.excludes,
         chosen=to_estimate,
+        names=None if is_function(config.input_) else named_columns(config.input_config),
     )
     if is_function(config.input_):
         make = load_function(config.input_, "input_", "ioctx")

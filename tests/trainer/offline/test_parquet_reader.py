@@ -1,0 +1,112 @@
+"""Parquet is read as columns, a bounded part at a time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from reef.offline.parquet_reader import parquet_episodes, values_of
+from reef.offline.steps import ColumnSteps
+
+
+def steps_in(file: Path, keys: Any = None, names: Any = None) -> list[ColumnSteps]:
+    return [steps() for _, steps in parquet_episodes(file, keys, names)]
+
+
+@pytest.mark.parametrize(
+    ("values", "shape"),
+    [
+        (pa.array([1, 2]), (2,)),
+        (pa.array([True, False]), (2,)),
+        (pa.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]).slice(1), (2, 2)),
+        (pa.array([[[1], [2]]], pa.list_(pa.list_(pa.uint8(), 1))), (1, 2, 1)),
+        (pa.array([[1.0], [2.0]], pa.large_list(pa.float32())), (2, 1)),
+        (pa.array([[], []], pa.list_(pa.float64())), (2, 0)),
+    ],
+)
+def test_numbers_of_one_shape_are_an_array(values: pa.Array, shape: tuple[int, ...]) -> None:
+    found = values_of(values)
+    assert isinstance(found, np.ndarray)
+    assert found.shape == shape
+    assert found.tolist() == values.to_pylist()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([[1], [2, 3]]),
+        pa.array([[1], None]),
+        pa.array([[1], [None]]),
+        pa.array([1, None]),
+        pa.array(["a"]),
+        pa.array([{"a": [1]}]),
+        pa.nulls(2),
+    ],
+)
+def test_other_values_are_a_list(values: pa.Array) -> None:
+    assert values_of(values) == values.to_pylist()
+
+
+def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"episode": [1], "obs": [2], "info": ["x"]}), tmp_path / "a.parquet")
+    (steps,) = steps_in(tmp_path / "a.parquet", ("obs", "reward"))
+    assert list(steps.columns) == ["obs"]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 100])
+def test_an_episode_may_lie_in_several_parts(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reef.offline.parquet_reader.ROWS", rows)
+    numbers = [1] * 2 + [2] * 7 + [3]
+    table = pa.table({"episode": numbers, "obs": [[n] for n in range(10)], "terminated": [False] * 10})
+    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=4)
+    episodes = steps_in(tmp_path / "a.parquet")
+    assert [[obs for (obs,) in steps.columns["obs"]] for steps in episodes] == [[0, 1], [*range(2, 9)], [9]]
+
+
+def test_a_data_set_that_is_larger_than_the_memory_is_read(tmp_path: Path) -> None:
+    """200 MB of observations, with less than 80 MB beside what a process has that has read one episode."""
+    script = f"""
+        import resource
+        from pathlib import Path
+        import numpy as np, pyarrow as pa
+        from gymnasium import spaces
+        from pyarrow import parquet
+        from reef.envs.wrappers import RewardTransform
+        from reef.offline.episodes import EpisodeReader
+        from reef.spaces import Layout
+
+        def peak():
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+        size, length, file = 20_000, 100, Path({str(tmp_path / "a.parquet")!r})
+        flat = pa.array(np.tile(np.arange(size, dtype=np.uint8), length))
+        obs = pa.FixedSizeListArray.from_arrays(flat, size)
+        columns = {{key: obs for key in ("obs", "next_obs")}}
+        columns |= {{key: np.ones(length, np.int64) for key in ("action", "reward")}}
+        columns |= {{"terminated": np.arange(length) == length - 1, "truncated": np.zeros(length, np.bool_)}}
+        with parquet.ParquetWriter(file, pa.table({{"episode": columns["action"], **columns}}).schema) as writer:
+            for number in range(50):
+                writer.write_table(pa.table({{"episode": np.full(length, number), **columns}}))
+        box, act = Layout.of(spaces.Box(0, 255, (size,), np.uint8)), Layout.of(spaces.Discrete(2))
+        reader = EpisodeReader(box, act, None, RewardTransform(None, atari=False))
+        next(reader.read([file]))
+        before, steps = peak(), 0
+        for episode in reader.read([file]):
+            assert episode.obs[-1, 0, 255] == 255
+            steps += len(episode.rewards)
+        assert steps * size * 2 == 200_000_000, steps
+        print(peak() - before)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 80, "MiB"

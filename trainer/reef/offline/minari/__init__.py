@@ -1,0 +1,1 @@
+"""Data sets of Minari, read from their files, without its package."""

@@ -1,0 +1,236 @@
+"""Episodes read from Parquet: a row is a step, and rows that follow each other with one number are an episode.
+
+A file is read in parts of about `PART_BYTES`, so that one larger than memory can be read. What would grow beyond all
+memory as it is decompressed is refused before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from reef.errors import nearest
+from reef.offline.parquet_footer import NO_PARQUET, step_bytes
+from reef.offline.steps import (
+    ACTION_LOGP,
+    ACTION_PROB,
+    CHOSEN,
+    NUMBER,
+    STEP_KEYS,
+    TIME,
+    Column,
+    ColumnSteps,
+    Found,
+    refuse,
+    with_successors,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Names = Mapping[str, Sequence[str]]  # by the key of a step: its column, or the columns that are its parts
+ROWS = 10_000  # that are read at a time, at most
+MIB = 1024 * 1024
+PART_BYTES = 64 * MIB  # that rows which are read at a time may take
+STEP_BYTES = 256 * MIB  # that a step may take
+EPISODE_BYTES = 4096 * MIB  # that an episode may take
+NUMERIC = {*STEP_KEYS, ACTION_LOGP, CHOSEN, ACTION_PROB, TIME} - {"info"}
+READ_BYTES = MIB  # of a file at a time
+
+
+def parquet_episodes(file: Path, keys: Collection[str] | None = None, names: Names | None = None) -> Iterator[Found]:
+    """Yield the episodes of a file.
+
+    `keys`: of what is read of a step, where the file has it; None: all columns. `names`: of the columns of somebody
+    else's file; None: as Reef writes them.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        # Without a buffer of its size a whole group of rows would be read at a time.
+        with parquet.ParquetFile(file, pre_buffer=False, buffer_size=READ_BYTES) as opened:
+            chosen = _chosen(opened.schema_arrow, keys, names)
+            columns = [name for parts in chosen.values() for name in parts]
+            size = step_bytes(file, columns)
+            if size > STEP_BYTES:
+                refuse(f"a step of it takes {size // MIB} MiB, more than the {STEP_BYTES // MIB} MiB that are read")
+            batches = opened.iter_batches(min(ROWS, max(PART_BYTES // size, 1)), columns=columns)
+            for place, steps in _episodes(file, batches, chosen, EPISODE_BYTES // size):
+                yield place, steps if names is None else partial(_completed, steps)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        yield str(file), partial(refuse, f"it is damaged: {_first_line(error)}")
+    except pa.ArrowException as error:
+        yield str(file), partial(refuse, f"{NO_PARQUET}: {_first_line(error)}")
+    except UnicodeDecodeError:
+        yield str(file), partial(refuse, "it is damaged: it holds a text that is none")
+    except ValueError as error:
+        yield str(file), partial(refuse, str(error))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")
+
+
+def _chosen(schema: pa.Schema, keys: Collection[str] | None, names: Names | None) -> Names:
+    """The columns to read by the key of a step; ValueError where one is missing, or holds what is not read."""
+    if names is None:
+        known = dict.fromkeys(schema.names) if keys is None else [key for key in (*keys, NUMBER) if key in schema.names]
+        names = {key: [key] for key in known}
+        if NUMBER not in schema.names:
+            refuse(f"it has no column {NUMBER!r}, only {schema.names}. To name its columns set input_config.columns")
+    for key, parts in names.items():
+        for name in parts:
+            if name not in schema.names:
+                refuse(f"it has no column {name!r}.{nearest(name, schema.names)} It has {schema.names}")
+            if schema.names.count(name) > 1:
+                refuse(f"it has the column {name!r} twice")
+            _check_type(key, name, schema.field(name).type, is_part=len(parts) > 1)
+    return names
+
+
+def _check_type(key: str, name: str, kind: pa.DataType, *, is_part: bool) -> None:
+    """ValueError for bytes and texts where numbers belong: others pack columns as pickles, which can run code."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    if key == NUMBER:
+        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_string(kind)):
+            refuse(f"its column {name!r} holds {kind}, expected the number of an episode")
+        return
+    if is_part and not _is_number(kind):
+        refuse(f"its column {name!r} holds {kind}, expected a number, as it is one of several parts of {key}")
+    for leaf in _leaf_types(kind):
+        if types.is_binary(leaf) or types.is_large_binary(leaf) or types.is_fixed_size_binary(leaf):
+            refuse(f"its column {name!r} holds {leaf}, which is not read, as it may be a pickle, which can run code")
+        if key in NUMERIC and not (_is_number(leaf) or leaf == pa.null()):
+            refuse(f"its column {name!r} holds {leaf}, expected numbers")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def _leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
+    from pyarrow import types
+
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        yield from _leaf_types(kind.value_type)
+    elif types.is_struct(kind):
+        for field in kind:
+            yield from _leaf_types(field.type)
+    else:
+        yield kind
+
+
+def _episodes(file: Path, batches: Iterable[pa.RecordBatch], chosen: Names, longest: int) -> Iterator[Found]:
+    """The episodes of parts of a file; `longest`: steps of one."""
+    rows, unfinished = _Rows(file, longest), set[Any]()
+    for batch in batches:
+        numbers = _numbers(batch.column(chosen[NUMBER][0]))
+        steps = ColumnSteps({key: _column(batch, names) for key, names in chosen.items() if key != NUMBER})
+        starts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
+        for start, end in pairwise([0, *starts.tolist(), len(numbers)]):
+            if rows.parts and numbers[start] != rows.number:
+                yield rows.episode(unfinished)
+                rows = _Rows(file, longest)
+            rows.add(numbers[start], steps.between(start, end), end - start)
+    if rows.parts:
+        yield rows.episode(unfinished)
+
+
+class _Rows:
+    """The rows of one episode, which may lie in several parts of the file; at most `longest` of them are held."""
+
+    def __init__(self, file: Path, longest: int) -> None:
+        self._file, self._longest = file, longest
+        self.parts: list[ColumnSteps] = []
+        self.number: Any = None
+        self._length = 0
+
+    def add(self, number: Any, part: ColumnSteps, length: int) -> None:
+        self.number, self._length = number, self._length + length
+        self.parts = [part] if self._length > self._longest else [*self.parts, part]
+
+    def episode(self, unfinished: set[Any]) -> Found:
+        """The episode; `unfinished`: the numbers of those before it that no step ended."""
+        place = f"{self._file}, episode {self.number}"
+        if self._length > self._longest:
+            return place, partial(refuse, f"it takes more than the {EPISODE_BYTES // MIB} MiB that an episode may")
+        returns = self.number in unfinished
+        unfinished.discard(self.number)
+        last = self.parts[-1].columns
+        if not any(last[key][-1] for key in ("terminated", "truncated") if key in last):
+            unfinished.add(self.number)
+        if returns:
+            reason = "rows with its number are before other episodes, too. Sort the file by episode, or number it again"
+            return place, partial(refuse, reason)
+        return place, partial(_steps, self.parts)
+
+
+def _numbers(column: pa.Array) -> Any:
+    """[N] of the episode of each row."""
+    if column.null_count:
+        refuse("a row has no number of its episode")
+    numbers = column.to_numpy(zero_copy_only=False)
+    if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+        refuse("the number of an episode is not finite")
+    return numbers
+
+
+def _steps(parts: Sequence[ColumnSteps]) -> ColumnSteps:
+    if len(parts) == 1:
+        return parts[0]
+    return ColumnSteps({key: _joined([part.columns[key] for part in parts]) for key in parts[0].columns})
+
+
+def _joined(parts: list[Column]) -> Column:
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(arrays) == len(parts) and len({part.shape[1:] for part in arrays}) == 1:
+        return np.concatenate(arrays)
+    return list(chain.from_iterable(parts))
+
+
+def _completed(steps: Callable[[], ColumnSteps]) -> ColumnSteps:
+    """Steps that others wrote, with what their columns need not say."""
+    columns: dict[str, Column] = {"truncated": np.zeros(len(found := steps()), np.bool_), **found.columns}
+    return ColumnSteps(columns if "next_obs" in columns else with_successors(columns))
+
+
+def _column(batch: pa.RecordBatch, names: Sequence[str]) -> Column:
+    """[N, ...] of one column, [N, n] of n columns."""
+    if len(names) == 1:
+        return values_of(batch.column(names[0]))
+    columns = [batch.column(name) for name in names]
+    if any(column.null_count for column in columns):
+        refuse(f"one of {names} has no value in one of the steps")
+    return np.stack([column.to_numpy(zero_copy_only=False) for column in columns], axis=1)
+
+
+def values_of(column: pa.Array) -> Column:
+    """Numbers, or lists of numbers of one shape, as an array [N, ...]; other values as a list."""
+    from pyarrow import compute, types
+
+    shape, inner = [len(column)], column
+    while types.is_list(inner.type) or types.is_large_list(inner.type) or types.is_fixed_size_list(inner.type):
+        lengths = compute.min_max(compute.list_value_length(inner)).as_py()
+        if inner.null_count or lengths["min"] != lengths["max"]:
+            return column.to_pylist()  # type: ignore[no-any-return]
+        shape.append(lengths["min"] or 0)
+        inner = inner.flatten()
+    if inner.null_count or not _is_number(inner.type):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    found: Column = inner.to_numpy(zero_copy_only=False).reshape(shape)
+    return found
