@@ -21,7 +21,7 @@ from reef.envs.multi_agent import ALL, RESET, STEP, agent_spaces
 from reef.envs.remote.env import RemoteEnv, ask_to_close
 from reef.envs.seeding import EpisodeSeeds, column_seeds
 from reef.envs.vector import AgentsStep, EpisodeListener, close_all
-from reef.errors import CallbackError, ConfigError
+from reef.errors import CallbackError, ConfigError, nearest
 from reef.spaces import Layout, Space
 from reef.types import AgentId, Array, PolicyId, State
 
@@ -92,6 +92,13 @@ class MultiAgentEnvs:
 
     def _make_groups(self) -> dict[PolicyId, Any]:
         """The agents by policy, in the order of the environment's agents."""
+        mapping = self.config.policy_mapping_fn
+        known = [str(agent) for agent in self._spaces]
+        if isinstance(mapping, dict) and (unknown := [agent for agent in mapping if agent not in known]):
+            raise ConfigError(
+                f"policy_mapping_fn: {unknown[0]!r} is no agent of environment {self.name!r}, which has {known}."
+                f"{nearest(unknown[0], known)} Leave it out."
+            )
         agents: dict[PolicyId, list[AgentId]] = {}
         for agent in self._spaces:
             agents.setdefault(self._policy_of(agent), []).append(agent)
