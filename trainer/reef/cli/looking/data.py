@@ -33,6 +33,8 @@ def _command(args: argparse.Namespace) -> int:
         raise ConfigError("reef data convert PATH OUT writes a file; inspect and stats take PATH alone.")
     if args.what == "convert" and args.json:
         raise ConfigError("--json: convert prints no numbers. Leave it out.")
+    if args.what == "convert" and not args.out.endswith((".json", ".jsonl", ".parquet")):
+        raise ConfigError(f"{args.out}: expected a file that ends with .json, .jsonl or .parquet.")
     wrong: list[str] = []
     files = _files(args.path)
     episodes = _episodes(args.path, files, wrong)
@@ -135,8 +137,6 @@ def _number(reward: Any) -> float:
 
 
 def _check_out(out: str, files: Sequence[Path]) -> None:
-    if not out.endswith((".json", ".jsonl", ".parquet")):
-        raise ConfigError(f"{out}: expected a file that ends with .json, .jsonl or .parquet.")
     if os.path.exists(out) and any(os.path.samefile(out, file) for file in files):
         raise ConfigError(f"{out}: it is among the files that are read. Name another one.")
 
