@@ -234,7 +234,7 @@ def takes_info(info):
         ("no_such_module:Driver", "callbacks 'no_such_module:Driver': there is no module 'no_such_module'."),
         ({"on_train_results": takes_info}, "'on_train_results' is no event. Did you mean 'on_train_result'?"),
         ({"on_train_result": 3}, "expected text or class or list of text or class or mapping or null."),
-        ({"on_train_result": f"{HERE}:HERE"}, "expected a function of one argument."),
+        ({"on_train_result": f"{HERE}:HERE"}, "expected a function of (info)."),
     ],
 )
 def test_wrong_use_is_refused_with_the_fix(given, text):

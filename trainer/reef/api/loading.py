@@ -66,6 +66,17 @@ class _Loader(yaml.SafeLoader):
             seen.add(key.value)
         return node
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """What a node means; one that Python refuses, such as the date 2020-13-45, is named with its line."""
+        try:
+            return super().construct_object(node, deep)
+        except yaml.YAMLError:
+            raise
+        except Exception as error:
+            shown = repr(node.value[:40]) if isinstance(node, yaml.ScalarNode) else "what is here"
+            problem = f"{shown} is no {node.tag.rpartition(':')[2]}. Text needs quotes"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
+
 
 def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
     """As YAML's; one with more digits than Python writes is refused."""

@@ -6,12 +6,13 @@ import argparse
 import json
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reef.cli.run import named
 from reef.cli.train import json_mapping
 from reef.errors import ConfigError, StorageError
 
@@ -31,8 +32,23 @@ ALONE = {  # the settings of an algorithm without other processes and GPUs
     "train_batch_size_per_learner": None,
     "record_env": False,
     "render_env": False,
+    "output": None,
     "evaluation_interval": 1,  # an environment of evaluation's own is compared with that of training
 }
+
+BY_FLAG = {  # what else says so, for settings that --config would change without an effect
+    "off_policy_estimation_methods": "give --estimate METHODS and --input PATH",
+    "input_": "give --estimate METHODS and --input PATH",
+    "evaluation_duration": "give --episodes N or --steps N",
+    "evaluation_duration_unit": "give --episodes N or --steps N",
+    "custom_evaluation_function": "episodes are played here. Call algorithm.evaluate() in Python",
+    "record_env": "give --video-dir DIR",
+    "render_env": "give --render",
+    "output": "give --out FILE",
+} | dict.fromkeys(
+    ("num_rollout_workers", "num_learner_workers", "evaluation_num_workers", "num_gpus"),
+    "an evaluation is one process without a GPU. Leave it out",
+)
 
 
 def add_parser(
@@ -63,9 +79,12 @@ def add_parser(
         help=f"stop after N steps (0: no limit); {DEFAULT_STEPS} when --episodes is not given",
     )
     parser.add_argument("--render", action=argparse.BooleanOptionalAction, default=False, help="show the environment")
-    parser.add_argument("--video-dir", metavar="DIR", help="record every episode as a video (needs imageio-ffmpeg)")
+    parser.add_argument(
+        "--video-dir", type=named, metavar="DIR", help="record every episode as a video (needs imageio-ffmpeg)"
+    )
     parser.add_argument(
         "--out",
+        type=named,
         metavar="FILE",
         help="write every episode: as a line of JSON, or, where FILE ends with .parquet, a row for each step",
     )
@@ -82,6 +101,7 @@ def add_parser(
     parser.add_argument("--json", action="store_true", help="print the summary as JSON, and nothing else")
     parser.add_argument(
         "--estimate",
+        type=_methods,
         metavar="METHODS",
         help="play nothing, and estimate the policy's value from the episodes of --input, by is, wis, dm or dr, or by "
         "several with commas between them",
@@ -99,6 +119,13 @@ def _count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 0 or more")
     return int(text)
+
+
+def _methods(text: str) -> list[str]:
+    names = text.split(",")
+    if not all(names) or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected methods such as is,wis, each once")
+    return names
 
 
 def _command(args: argparse.Namespace) -> int:
@@ -130,7 +157,7 @@ def _estimate(args: argparse.Namespace) -> int:
     played = ("episodes", "steps", "render", "video_dir", "out", "explore")
     if given := [f"--{key.replace('_', '-')}" for key in played if vars(args)[key]]:
         raise ConfigError(f"{', '.join(given)}: --estimate plays nothing. Leave it out.")
-    config, build = _settings(args, methods={name: {"type": name} for name in args.estimate.split(",")})
+    config, build = _settings(args, methods={name: {"type": name} for name in args.estimate})
     with build() as algorithm:
         estimates = algorithm.evaluation.estimates(algorithm.workers.local_worker())
     if args.json:
@@ -254,6 +281,9 @@ def _change(config: AlgorithmConfig, args: argparse.Namespace) -> None:
             raise ConfigError(f"--explore and --config explore={given['explore']}: they differ. Give one of them.")
         given["explore"] = args.explore
     before, own = config.evaluation_config, given.get("evaluation_config", {})
+    _refuse_without_effect(config, given, "")
+    if isinstance(own, dict):
+        _refuse_without_effect(config, own, "evaluation_config.")
     over = {key: given[key] for key in given.keys() & {"explore", *before} if key != "evaluation_config"}
     if isinstance(changed := given.get("env_config"), dict):
         given["env_config"] = {**config.env_config, **changed}
@@ -264,6 +294,13 @@ def _change(config: AlgorithmConfig, args: argparse.Namespace) -> None:
         if isinstance(own.get("env_config"), dict):
             settings = before.get("env_config", {}) | over.get("env_config", {}) | own["env_config"]
             config.evaluation_config["env_config"] = settings
+
+
+def _refuse_without_effect(config: AlgorithmConfig, given: Mapping[str, Any], prefix: str) -> None:
+    """Raise ConfigError for a setting that a flag says, unless it stays what it is."""
+    for key in given.keys() & BY_FLAG.keys():
+        if given[key] != getattr(config, key):
+            raise ConfigError(f"--config {prefix}{key}={given[key]!r}: has no effect here: {BY_FLAG[key]}.")
 
 
 def _require_encoder() -> None:

@@ -56,11 +56,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     storage.add_argument(
         "--storage-path",
         "--local-dir",
+        type=named,
         metavar="DIR",
         help="where results go: a folder, or an object store such as s3://bucket/folder (default: the document's "
         f"checkpoint.storage.uri, or {DEFAULT_STORAGE_PATH})",
     )
-    storage.add_argument("--upload-dir", metavar="URI", action=_UploadDir, help="an older name of --storage-path")
+    storage.add_argument(
+        "--upload-dir", type=named, metavar="URI", action=_UploadDir, help="an older name of --storage-path"
+    )
     parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of the earlier run")
     parser.add_argument(
         "--metrics-port", type=int, metavar="N", help="serve Prometheus metrics, /progress and /healthz"
@@ -86,6 +89,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     ray.add_argument(
         "--ray-object-store-memory", type=_store_memory, metavar="BYTES", help="memory of a local Ray's object store"
     )
+
+
+def named(text: str) -> str:
+    """The text of a flag that names a place; argparse says so where it is empty, as an unset variable is."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty. Name a place, or leave the flag out")
+    return text
 
 
 def _amount(text: str) -> float:

@@ -178,7 +178,7 @@ def json_mapping(text: str) -> dict[str, Any]:
 
     try:
         check_counts(len(text), 0, "the value")
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_without_repeats)
         check_limits(value, "the value")
     except ConfigError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
@@ -187,6 +187,15 @@ def json_mapping(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"{text!r} is no JSON object, expected {{...}}")
     return value
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"key {twice!r} is given twice")
+    return found
 
 
 def _command(args: argparse.Namespace) -> int:
@@ -272,4 +281,5 @@ def _train_flags(args: argparse.Namespace) -> int:
 def _document(args: argparse.Namespace) -> dict[str, Any]:
     experiment = {key: getattr(args, key) for key in KEYS if key != "run"} | {"run": args.algo}
     experiment["stop"] = UNTIL_STOPPED if args.stop is None else args.stop
-    return document_of(experiment, args.experiment_name or label(f"{args.algo}-{args.env}"), "the command line")
+    name = label(f"{args.algo}-{args.env}") if args.experiment_name is None else args.experiment_name
+    return document_of(experiment, name, "the command line")

@@ -103,6 +103,8 @@ class AlgorithmConfig(
 
     def update_from_dict(self, settings: Mapping[str, Any]) -> Self:
         """Set many settings at once, by key; older spellings are translated."""
+        if not isinstance(settings, Mapping):
+            raise ConfigError(f"{settings!r}: expected a mapping of settings, such as {{'lr': 0.001}}.")
         translated = translate(settings)
         if isinstance(translated.get("evaluation_config"), Mapping):
             translated["evaluation_config"] = translate(translated["evaluation_config"])

@@ -8,7 +8,7 @@ from typing import Any
 
 from reef.callbacks.default import ARGUMENTS, DefaultCallbacks, spellings
 from reef.callbacks.hooks import is_overridden
-from reef.config.loading import load
+from reef.config.loading import load, load_function
 from reef.errors import ConfigError, nearest
 
 # Events of the dict of functions that older code gives, with their hooks.
@@ -20,11 +20,13 @@ EVENTS = {
     "on_train_result": "on_train_result",
     "on_postprocess_traj": "on_postprocess_trajectory",
 }
+# What tells functions whose call runs none of their lines.
+LAZY = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 
 
 def callback_classes(given: Any) -> list[type]:
     """Return the classes of a value of the setting; ConfigError where one cannot be loaded or is none."""
-    if not given:
+    if given is None or given in ([], {}):
         return []
     if isinstance(given, Mapping):
         return [_class_of_functions(given)]
@@ -68,16 +70,22 @@ def _problems_of_class(cls: type) -> Iterator[str]:
 
 
 def _problems_of_hook(cls: type, name: str) -> Iterator[str]:
-    passed = sorted(spellings(name))
-    hook = inspect.getattr_static(cls, name)
-    parameters = list(inspect.signature(getattr(cls, name)).parameters.values())
-    for parameter in parameters if isinstance(hook, staticmethod | classmethod) else parameters[1:]:
+    passed, where = sorted(spellings(name)), f"callbacks: {cls.__name__}.{name}"
+    hook, function = inspect.getattr_static(cls, name), getattr(cls, name)
+    if any(is_lazy(function) for is_lazy in LAZY):
+        yield f"{where} is a coroutine or a generator, whose lines would not run when it is called. Use def, no yield."
+    parameters = list(inspect.signature(function).parameters.values())
+    if not isinstance(hook, staticmethod | classmethod):
+        first = parameters.pop(0) if parameters else None
+        if first is None or first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD) or first.name in passed:
+            yield f"{where} has no place for the object that it belongs to. Take self first."
+    for parameter in parameters:
         is_optional = parameter.default is not parameter.empty
         if is_optional or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
         if parameter.name not in passed or parameter.kind is parameter.POSITIONAL_ONLY:
             yield (
-                f"callbacks: {cls.__name__}.{name} asks for {parameter.name!r}, which is not passed as a keyword."
+                f"{where} asks for {parameter.name!r}, which is not passed as a keyword."
                 f"{nearest(parameter.name, passed)} {name} gets {', '.join(passed)}."
             )
 
@@ -89,10 +97,7 @@ def _class_of_functions(functions: Mapping[str, Any]) -> type:
             raise ConfigError(
                 f"callbacks: {event!r} is no event.{nearest(event, EVENTS)} Events are {', '.join(EVENTS)}."
             )
-        function = load(given, f"callbacks[{event!r}]") if isinstance(given, str) else given
-        if not callable(function):
-            raise ConfigError(f"callbacks[{event!r}]={given!r} is {function!r}: expected a function of one argument.")
-        hooks[EVENTS[event]] = _hook_of(function)
+        hooks[EVENTS[event]] = _hook_of(load_function(given, f"callbacks[{event!r}]", "info"))
     return type("FunctionsOfDict", (DefaultCallbacks,), hooks)
 
 

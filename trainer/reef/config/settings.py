@@ -103,8 +103,8 @@ class Settings:
         Raises:
             ConfigError: there is no such setting, or it has nothing inside.
         """
-        key, _, rest = path.partition(".")
-        if not rest:
+        key, dot, rest = path.partition(".")
+        if not dot:
             return self.assign({key: value})
         self.check_keys([key])
         current = self._value(key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from reef.errors import ConfigError, nearest
@@ -18,10 +18,25 @@ def is_space(value: Any) -> bool:
     return any(kind.__module__ == "gymnasium.spaces.space" for kind in type(value).__mro__)
 
 
-def as_space(value: Any) -> Any:
-    """Return a space for its plain form; everything else comes back as it is."""
-    # a space of Gymnasium may be a mapping itself
-    return space_from_dict(value) if isinstance(value, Mapping) and not is_space(value) else value
+def as_space(key: str) -> Callable[[Any], Any]:
+    """What makes the value of the setting `key`: a space of its plain form; everything else comes back as it is."""
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, Mapping) or is_space(value):  # a space of Gymnasium may be a mapping itself
+            return value
+        try:
+            return space_from_dict(value)
+        except ConfigError as error:
+            raise ConfigError(f"{key}: {error}") from error
+
+    return convert
+
+
+def space_problems(key: str, value: Any) -> Iterator[str]:
+    """What is wrong with a setting that holds a space or null."""
+    if value is not None and not is_space(value):
+        expected = f"a space of Gymnasium, or a mapping with its 'type', one of {', '.join(KINDS)}"
+        yield f"{key}={value!r}: expected {expected}."
 
 
 def space_to_dict(space: Any) -> dict[str, Any]:
@@ -66,6 +81,8 @@ def space_from_dict(data: Any) -> Any:
     elif kind in ("Dict", "Tuple"):
         expected = "a mapping of names to spaces" if kind == "Dict" else "a list of spaces"
         raise ConfigError(f"space {dict(data)!r}: give 'spaces', {expected}.")
+    if kind == "Box" and (missing := [name for name in ("low", "high") if name not in arguments]):
+        raise ConfigError(f"space {dict(data)!r}: {' and '.join(missing)} is missing. Give its bounds.")
     try:
         return _box(**arguments) if kind == "Box" else getattr(spaces, kind)(**arguments)
     except Exception as error:  # Gymnasium asserts, and NumPy has several of its own

@@ -51,6 +51,10 @@ logger = logging.getLogger(__name__)
 # What a vectorised form of others does not know.
 LOOP_SETTINGS = ("horizon", "soft_horizon", "no_done_at_end", "restart_failed_sub_environments")
 FOR_ONE_AGENT = (*(key for key in LOOP_SETTINGS if key != "horizon"), "observation_space", "action_space")
+FOR_SEVERAL_AGENTS = {  # and what else there is
+    "observation_fn": "Leave it out, and wrap the environment with a gymnasium.ObservationWrapper",
+    "policy_mapping_fn": "Leave it out, or give an environment of several agents",
+}
 CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
 
 
@@ -154,11 +158,9 @@ def _policy_envs(
             f"policies={list(config.policies)}: environment {env_name(config.env)!r} has one agent, which acts with "
             f"{DEFAULT_POLICY!r}. Leave policies out, or give an environment of several agents."
         )
-    if config.observation_fn is not None:
-        raise ConfigError(
-            f"observation_fn={config.observation_fn!r}: environment {env_name(config.env)!r} has one agent. Leave it "
-            "out, and wrap the environment with a gymnasium.ObservationWrapper."
-        )
+    for key, instead in FOR_SEVERAL_AGENTS.items():
+        if (value := getattr(config, key)) is not None:
+            raise ConfigError(f"{key}={value!r}: environment {env_name(config.env)!r} has one agent. {instead}.")
     return SingleAgentEnvs(_vector_env(config, worker_index, num_envs, make))
 
 

@@ -75,10 +75,12 @@ class IndependentAgents(MultiAgentEnv):
     def __init__(self, env_config: Mapping[str, Any]) -> None:
         given = dict(env_config)
         name, count = given.pop("env", None), given.pop("num_agents", 2)
-        if name is None or not isinstance(count, int) or count < 1:
+        if not isinstance(name, str) or type(count) is not int or count < 1:
             wanted = "expected env, the name of an environment, and num_agents, at least 1"
-            raise ConfigError(f"env_config={given}: {wanted}, for example {{env: CartPole-v1, num_agents: 2}}.")
-        if isinstance(name, str) and ":" not in name and name not in gym.registry:
+            raise ConfigError(
+                f"env_config={dict(env_config)}: {wanted}, for example {{env: CartPole-v1, num_agents: 2}}."
+            )
+        if ":" not in name and name not in gym.registry:
             raise ConfigError(f"env_config.env={name!r} is not registered with Gymnasium.{nearest(name, gym.registry)}")
         self.envs = [gym.make(name, **given) for _ in range(count)]
         self.possible_agents = list(range(count))

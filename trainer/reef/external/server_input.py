@@ -42,7 +42,7 @@ class PolicyServerInput:
 
         Raises:
             ConfigError: an argument is wrong, or there is no token where one should be.
-            OSError: the port is in use, or the address is not one of this machine; it is printed too.
+            OSError: the port is in use, or the address is another machine's; it is printed too.
         """
         numbers = {
             "idle_timeout": idle_timeout,
@@ -61,6 +61,8 @@ class PolicyServerInput:
         self.queue = StepQueue(FEWEST_QUEUED_STEPS)
         try:
             self._socket = listening(address, port)
+        except socket.gaierror as error:
+            raise ConfigError(f"address={address!r}: {error.strerror}. Give one of this machine.") from error
         except OSError as error:
             print(f"PolicyServerInput cannot listen at {address}:{port}: {error}")
             raise

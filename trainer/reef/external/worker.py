@@ -14,7 +14,7 @@ from reef.batch import Rollout, Sample, concat_columns
 from reef.config import AlgorithmConfig
 from reef.config.groups.inputs import POLICY_SERVER, IOContext
 from reef.config.loading import load_function
-from reef.errors import ConfigError, nearest
+from reef.errors import ConfigError, PolicyServerError, nearest
 from reef.external.episodes.episode import LONGEST, Played
 from reef.external.episodes.steps import RecordedSteps
 from reef.external.policies import PoliciesOfApplications
@@ -175,9 +175,15 @@ def _server_of(context: IOContext) -> PolicyServerInput:
             f"input_config={context.input_config}: PolicyServerInput takes no {unknown[0]!r}."
             f"{nearest(unknown[0], known)} It takes {', '.join(known)}."
         )
-    if arguments["port"] and isinstance(arguments["port"], int):
+    if arguments["port"] and type(arguments["port"]) is int:
         arguments["port"] += max(context.worker_index - 1, 0)
-    return PolicyServerInput(context, **arguments)
+    try:
+        return PolicyServerInput(context, **arguments)
+    except OSError as error:
+        address, port = arguments["address"], arguments["port"]
+        raise PolicyServerError(
+            f"input_config: cannot listen at {address}:{port}: {error.strerror}. Give another port or address."
+        ) from error
 
 
 def _env_steps(played: Played) -> int:

@@ -70,12 +70,15 @@ class EpisodeFile(Protocol):
         ...
 
 
-def episode_file(path: str) -> EpisodeFile:
-    """The file to write at `path`, whose ending says in which form; StorageError where it cannot be written."""
+def episode_file(path: str, flag: str = "--out ") -> EpisodeFile:
+    """The file to write at `path`, whose ending says in which form; StorageError where it cannot be written.
+
+    `flag`: what is before the path on the command line.
+    """
     try:
         return ParquetFile(path) if path.endswith(PARQUET) else JsonLinesFile(path)
     except OSError as error:
-        raise StorageError(f"--out {path}: cannot be written: {error.strerror}.") from error
+        raise StorageError(f"{flag}{path}: cannot be written: {error.strerror}.") from error
 
 
 class JsonLinesFile:

@@ -8,7 +8,7 @@ from typing import Any
 from reef.callbacks.hooks import guarded
 from reef.config.loading import load_function
 from reef.envs.context import env_context
-from reef.envs.curriculum.tasks import TASKS, set_task, task_settable
+from reef.envs.curriculum.tasks import TASKS, check_storable, set_task, task_settable
 from reef.rollout.worker import RolloutWorker
 from reef.types import State
 
@@ -20,7 +20,9 @@ def set_next_tasks(worker: RolloutWorker, result: Mapping[str, Any]) -> None:
     function = load_function(worker.config.env_task_fn, TASK_FUNCTION, "train_results", "task_settable_env", "env_ctx")
     for index, env in enumerate(worker.foreach_env(task_settable)):
         context = env_context(worker.config, worker.worker_index, index, recreated=False)
-        set_task(env, guarded(TASK_FUNCTION, function, result, env, context))
+        task = guarded(TASK_FUNCTION, function, result, env, context)
+        check_storable(TASK_FUNCTION, task)
+        set_task(env, task)
 
 
 def tasks_of(worker: RolloutWorker) -> list[Any]:

@@ -23,7 +23,7 @@ from reef.run.checkpoint import find_checkpoint, read_state, restoring, write_ch
 from reef.run.checkpoint.policies import described
 from reef.run.evaluation import Evaluation
 from reef.run.events import BatchLearned, Evaluated, Events, SampleTaken
-from reef.run.metrics import IterationMetrics, make_json_safe
+from reef.run.metrics import IterationMetrics, check_kept, make_json_safe
 from reef.run.policies.changes import ChangingPolicies
 from reef.run.process.deadline import Deadline
 from reef.types import PolicyId, State, Stats
@@ -155,7 +155,9 @@ class Algorithm(ChangingPolicies):
             evaluation=evaluation,
         )
         if "on_train_result" in self.hooks:
+            fields = [*result]
             self.hooks.call("on_train_result", algorithm=self, result=result)
+            check_kept(fields, result)
             make_json_safe(result)
         if self.config.env_task_fn is not None:
             self.workers.foreach_worker(partial(set_next_tasks, result=result))

@@ -163,6 +163,8 @@ class Inference(ABC):
 
         The optimizer goes on as it was. Target networks become copies of the new weights.
         """
+        if not isinstance(weights, Mapping):
+            raise ConfigError(f"set_weights: {type(weights).__name__} is no mapping {{policy id: {{name: array}}}}.")
         for policy_id, named in weights.items():
             self.get_policy(policy_id).set_weights(named)
         self.publish_weights()

@@ -28,6 +28,7 @@ import yaml
 
 from reef.batch import Episode
 from reef.config import AlgorithmConfig
+from reef.errors import CallbackError
 from reef.rollout.statistics import SampleStatistics
 from reef.run.process.system_load import SystemLoad
 from reef.trees import json_safe, require_like
@@ -224,6 +225,14 @@ def pretty_print(result: Mapping[str, Any]) -> str:
     """A result as YAML to read, without its settings, its lists of episodes and what is null."""
     shown = {key: value for key, value in result.items() if key not in ("config", "hist_stats") and value is not None}
     return yaml.safe_dump(json_safe(shown), default_flow_style=False, sort_keys=False)
+
+
+def check_kept(fields: Iterable[str], result: Result) -> None:
+    """Raise CallbackError where hooks took some of its `fields` out of a result."""
+    if gone := [name for name in fields if name not in result]:
+        raise CallbackError(
+            f"callbacks: on_train_result took {', '.join(gone[:3])} out of the result, which others read. Add to it."
+        )
 
 
 def make_json_safe(result: Result) -> None:

@@ -56,6 +56,8 @@ def trainable(algorithm: Any) -> Any:
 def search_space(config: Settings | Mapping[str, Any] | None) -> dict[str, Any]:
     """The settings that a configuration changes, by key; values may be searches such as `tune.grid_search([...])`."""
     if not isinstance(config, Settings):
+        if config is not None and not isinstance(config, Mapping):
+            raise ConfigError(f"config={config!r}: expected an AlgorithmConfig, or a dict of its settings.")
         return dict(config or {})
     return {
         key: search_space(value) if isinstance(value, Settings) else value for key, value in config.changed().items()

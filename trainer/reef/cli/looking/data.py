@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import reprlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reef.errors import ConfigError
@@ -37,13 +39,18 @@ def _command(args: argparse.Namespace) -> int:
         raise ConfigError("reef data convert PATH OUT writes a file; inspect and stats take PATH alone.")
     if args.what == "convert" and args.json:
         raise ConfigError("--json: convert prints no numbers. Leave it out.")
+    if args.what == "convert" and not args.out.endswith((".json", ".jsonl", ".parquet")):
+        raise ConfigError(f"{args.out}: expected a file that ends with .json, .jsonl or .parquet.")
     from reef.offline.steps import LeftOut
 
     wrong = LeftOut()
+    files = _files(args.path)
+    episodes = _episodes(args.path, files, wrong)
     if args.what == "convert":
-        print(f"{_convert(_episodes(args.path, wrong), args.out, wrong)} episodes written to {args.out}")
+        _check_out(args.out, files)
+        print(f"{_convert(episodes, args.out, wrong)} episodes written to {args.out}")
     else:
-        found = (_inspected if args.what == "inspect" else _stats)(_episodes(args.path, wrong))
+        found = (_inspected if args.what == "inspect" else _stats)(episodes)
         found["left_out"] = wrong.count
         print(json.dumps(found) if args.json else "\n".join(f"{key:<14} {value}" for key, value in found.items()))
     if wrong.count and not args.json:
@@ -51,16 +58,20 @@ def _command(args: argparse.Namespace) -> int:
     return 0
 
 
-def _episodes(path: str, wrong: LeftOut) -> Iterator[Steps]:
-    """The steps of each episode; what cannot be read is added to `wrong`. ConfigError where nothing can."""
-    from reef.offline.episode_files import recorded_in
+def _files(path: str) -> list[Path]:
     from reef.offline.places import files_of
-    from reef.offline.steps import ColumnSteps, wrong_step
 
     try:
-        files = files_of(path)
+        return files_of(path)
     except ConfigError as error:
         raise ConfigError(str(error).removeprefix("input_=")) from error
+
+
+def _episodes(path: str, files: Sequence[Path], wrong: LeftOut) -> Iterator[Steps]:
+    """The steps of each episode; what cannot be read is added to `wrong`. ConfigError where nothing can."""
+    from reef.offline.episode_files import recorded_in
+    from reef.offline.steps import ColumnSteps, wrong_step
+
     count = 0
     for file in files:
         for place, steps in recorded_in(file):
@@ -144,14 +155,17 @@ def _number(reward: Any) -> float:
     return found
 
 
+def _check_out(out: str, files: Sequence[Path]) -> None:
+    if os.path.exists(out) and any(os.path.samefile(out, file) for file in files):
+        raise ConfigError(f"{out}: it is among the files that are read. Name another one.")
+
+
 def _convert(episodes: Iterator[Steps], out: str, wrong: LeftOut) -> int:
     """Write the episodes; returns how many."""
     from reef.offline.episode_files import PlayedEpisode, episode_file
 
-    if not out.endswith((".json", ".jsonl", ".parquet")):
-        raise ConfigError(f"{out}: expected a file that ends with .json, .jsonl or .parquet.")
     first = next(episodes)  # a path that leads nowhere is found before the file is made
-    file, number, left_out = episode_file(out), 0, 0
+    file, number, left_out = episode_file(out, flag=""), 0, 0
     try:
         for number, steps in enumerate(chain([first], episodes), 1):
             rewards = sum(_number(step["reward"]) for step in steps)

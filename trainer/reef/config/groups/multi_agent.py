@@ -6,13 +6,14 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
+from reef.callbacks.hooks import guarded
 from reef.config.aliases import translate
 from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
 from reef.config.ignored import frames_of_one_policy
-from reef.config.loading import load, load_function
+from reef.config.loading import load_callable, load_function
 from reef.config.settings import Settings
-from reef.config.spaces import as_space
+from reef.config.spaces import as_space, space_problems
 from reef.errors import ConfigError
 from reef.types import DEFAULT_POLICY, AgentId, PolicyId
 
@@ -27,8 +28,8 @@ class PolicySpec(Settings):
     policy_class: str | type | Callable[..., Any] | None = setting(
         None, "What makes the policy of (config, observation_space, action_space), or its path; null: the algorithm's."
     )
-    observation_space: Any = setting(None, "null: that of its agents.", convert=as_space)
-    action_space: Any = setting(None, "null: that of its agents.", convert=as_space)
+    observation_space: Any = setting(None, "null: that of its agents.", convert=as_space("observation_space"))
+    action_space: Any = setting(None, "null: that of its agents.", convert=as_space("action_space"))
     config: dict[str, Any] = setting({}, "Settings that differ for this policy, such as lr, gamma and model.")
 
     def __init__(self, *parts: Any, **settings: Any) -> None:
@@ -154,10 +155,11 @@ class MultiAgentSettings(Settings):
     def problems(self) -> Iterator[str]:
         """Contradictions of these settings."""
         yield from super().problems()
-        yield from self._without_effect()
+        wrong = [*self._about_mapping()]
+        yield from wrong or self._without_effect()
         yield from self._about_training()
-        if not self.policies:
-            yield "policies=[]: expected at least one id."
+        if not self.policies or "" in self.policies:
+            yield f"policies={list(self.policies)}: expected at least one id, and none that is empty."
         named = [("policies_to_train", each) for each in self._ids_to_train or ()]
         if isinstance(self.policy_mapping_fn, dict):
             named += [(f"policy_mapping_fn: {agent!r}", each) for agent, each in self.policy_mapping_fn.items()]
@@ -184,6 +186,13 @@ class MultiAgentSettings(Settings):
                 "go, so that no length fills the train batch exactly. Give a number of steps."
             )
 
+    def _about_mapping(self) -> Iterator[str]:
+        try:
+            if isinstance(self.policy_mapping_fn, str):
+                _loaded(self.policy_mapping_fn)
+        except ConfigError as error:
+            yield f"{error} By agent the policy's id is given as a mapping, {{agent id: policy id}}."
+
     def _about_training(self) -> Iterator[str]:
         if self.policies_to_train == []:
             yield "policies_to_train=[]: nothing would learn. Name at least one id, or null for all."
@@ -195,8 +204,12 @@ class MultiAgentSettings(Settings):
 
     def _own_problems(self, policy_id: PolicyId) -> Iterator[str]:
         """What is wrong with what a policy has of its own."""
-        yield from self.spec(policy_id).wrong_values()
-        own = self.own_settings(policy_id)
+        spec = self.spec(policy_id)
+        wrong = [*spec.wrong_values()]
+        for key in ("observation_space", "action_space"):
+            wrong += space_problems(key, getattr(spec, key))
+        yield from wrong
+        own = {} if wrong else self.own_settings(policy_id)
         if not own:
             return
         try:
@@ -239,7 +252,10 @@ class MultiAgentSettings(Settings):
         return not (given is None or isinstance(given, dict)) and _count(_loaded(given)) > 1
 
     def policy_of(self, agent: AgentId, episode: Any = None) -> PolicyId:
-        """The policy an agent acts with, in an episode; ConfigError for one that is not there."""
+        """The policy an agent acts with, in an episode.
+
+        Raises ConfigError for one that is not there, CallbackError where `policy_mapping_fn` raises.
+        """
         given = self.policy_mapping_fn
         if given is None:
             policy_id = str(agent) if str(agent) in self.policies else next(iter(self.policies))
@@ -247,8 +263,9 @@ class MultiAgentSettings(Settings):
             policy_id = given.get(str(agent), "")
         else:
             ask = _loaded(given)
-            policy_id = ask(*(agent, episode, None)[: max(_count(ask), 1)])
-        if policy_id not in self.policies:
+            given_to_it = (agent, episode, None)[: max(_count(ask), 1)]
+            policy_id = guarded("policy_mapping_fn", ask, *given_to_it)
+        if not (isinstance(policy_id, str) and policy_id in self.policies):
             wrong = f"PolicyID {policy_id!r}, which agent {agent!r} acts with, not found in PolicyMap"
             wrong = wrong if policy_id else f"there is no policy for agent {agent!r}"
             raise ConfigError(f"policy_mapping_fn: {wrong}. Give the agent one of policies={list(self.policies)}.")
@@ -270,8 +287,7 @@ class MultiAgentSettings(Settings):
 
 
 def _loaded(given: Any) -> Callable[..., Any]:
-    function: Callable[..., Any] = load(given, "policy_mapping_fn") if isinstance(given, str) else given
-    return function
+    return load_callable(given, "policy_mapping_fn", "a function of (agent_id), or of (agent_id, episode)")
 
 
 def _count(function: Callable[..., Any]) -> int:

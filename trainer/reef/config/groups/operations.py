@@ -91,6 +91,14 @@ class PythonEnvironmentSettings(Settings):
     extra_python_environs_for_driver: dict[str, str] = setting({}, "Environment variables of the algorithm's process.")
     extra_python_environs_for_worker: dict[str, str] = setting({}, "Environment variables of rollout workers.")
 
+    def problems(self) -> Iterator[str]:
+        """Names that no environment variable can have."""
+        yield from super().problems()
+        for key in ("extra_python_environs_for_driver", "extra_python_environs_for_worker"):
+            for name, value in getattr(self, key).items():
+                if not name or "=" in name or "\0" in name + value:
+                    yield f"{key}: {name!r}={value!r} is no environment variable. Give a name without '=' and a text."
+
 
 FORMATS = ("json", "parquet")  # of files of recorded episodes
 COLUMNS = {
@@ -356,6 +364,8 @@ class OfflineDataSettings(Settings):
         yield from super().problems()
         config: Any = self
         yield from application_problems(config) if self.uses_policy_server else recorded_problems(config)
+        if self.output == "":
+            yield "output='': expected the path of a folder, or 'logdir' for episodes/ in the result folder."
         columns = self.output_compress_columns
         if unknown := [name for name in columns if name not in COLUMNS]:
             known = ", ".join(COLUMNS)

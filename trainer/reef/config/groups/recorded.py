@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from reef.config.groups.columns import column_problems
-from reef.config.groups.inputs import FOR_INPUT, SAMPLER, is_function
+from reef.config.groups.inputs import FOR_INPUT, POLICY_SERVER, SAMPLER, is_function
 from reef.config.loading import load_function
-from reef.errors import ConfigError
+from reef.errors import ConfigError, nearest
 
 
 def recorded_problems(config: Any) -> Iterator[str]:
@@ -23,7 +23,7 @@ def recorded_problems(config: Any) -> Iterator[str]:
         yield (
             f"input_={config.input_!r}: {config.label} learns from what its own policy has just played. Leave it out, "
             "or learn by MARWIL, BC, CQL, DQN or SAC. With evaluation_config={'input_': ...} recorded episodes "
-            "evaluate any policy."
+            f"evaluate any policy.{nearest(str(config.input_), [POLICY_SERVER])}"
             + (" A function that makes a PolicyServerInput goes with env=None." if is_function(config.input_) else "")
         )
         return
@@ -34,7 +34,7 @@ def recorded_problems(config: Any) -> Iterator[str]:
 
 def place_problems(config: Any, who: str) -> Iterator[str]:
     """What is wrong with `input_` itself; `who` reads it."""
-    if config.input_ in ("", SAMPLER):
+    if config.input_ in ("", [], {}, SAMPLER):
         yield (
             f"input_={config.input_!r}: {who} learns from recorded episodes. Set it to a file that "
             "`reef evaluate CHECKPOINT --out FILE` wrote, or a folder of such files."

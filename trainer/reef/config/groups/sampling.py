@@ -10,7 +10,7 @@ from reef.config.groups.group import GroupSetter
 from reef.config.groups.recorded import estimation_problems
 from reef.config.ignored import drawing_problems, drawn_in_evaluation
 from reef.config.settings import Settings
-from reef.config.spaces import as_space
+from reef.config.spaces import as_space, space_problems
 from reef.errors import ConfigError
 
 
@@ -29,10 +29,12 @@ class EnvironmentSettings(Settings):
         "vector_index, num_workers, recreated_worker and render_mode; a Gymnasium id gets it as keyword arguments.",
     )
     observation_space: Any = setting(
-        None, "The observation space, where the environment's own is not to be used.", convert=as_space
+        None,
+        "The observation space, where the environment's own is not to be used.",
+        convert=as_space("observation_space"),
     )
     action_space: Any = setting(
-        None, "The action space, where the environment's own is not to be used.", convert=as_space
+        None, "The action space, where the environment's own is not to be used.", convert=as_space("action_space")
     )
     env_task_fn: str | Callable[..., Any] | None = setting(
         None,
@@ -77,6 +79,8 @@ class EnvironmentSettings(Settings):
     def problems(self) -> Iterator[str]:
         """A soft horizon needs a horizon; rewards have bounds apart; an environment draws in one way."""
         yield from super().problems()
+        for key in ("observation_space", "action_space"):
+            yield from space_problems(key, getattr(self, key))
         yield from drawing_problems(self)
         if self.record_env == "":
             yield "record_env='': expected the path of a folder, or true for videos/ in the result folder."
@@ -196,7 +200,19 @@ class ExplorationSettings(Settings):
 
 
 AS_TRAINED = ("model", "observation_filter", "preprocessor_pref", "action_mask_key")  # weights fit no others
-OF_TRAINING = ("num_rollout_workers", "env_task_fn")
+# Settings that evaluation does not read, with what to do about them there.
+OF_TRAINING = {
+    "num_rollout_workers": "evaluation_num_workers says how many workers evaluate. Remove it",
+    "env_task_fn": "tasks are chosen after training, for its environments. Remove it, and set those of evaluation in "
+    "the hook on_evaluate_start",
+} | dict.fromkeys(
+    (
+        "lr", "optimizer", "grad_clip", "grad_clip_by", "train_batch_size_per_learner", "learner_connector",
+        "num_learner_workers", "num_cpus_per_learner_worker", "num_gpus_per_learner_worker", "policies_to_train",
+        "torch_compile_learner", "sample_async", "logger_creator", "logger_config",
+    ),
+    "has no effect, as evaluation learns nothing. Remove it, or set it for training",
+)  # fmt: skip
 
 
 def as_changes(value: Any) -> Any:
@@ -284,11 +300,9 @@ class EvaluationSettings(Settings):
                     f"evaluation_config.{key}={value!r}: has no effect in evaluation_config, whose settings are those "
                     f"of evaluation workers. Set {key} beside it: .evaluation({key}=...)."
                 )
-        if (function := self.evaluation_config.get("env_task_fn")) is not None:
-            yield (
-                f"evaluation_config.env_task_fn={function!r}: tasks are chosen after training, for its "
-                "environments. Remove it, and set those of evaluation in the hook on_evaluate_start."
-            )
+        for key in self.evaluation_config:
+            if key in OF_TRAINING and (value := getattr(changed, key)) != getattr(self, key):
+                yield f"evaluation_config.{key}={value!r}: {OF_TRAINING[key]}."
         for key in (*AS_TRAINED, *self.of_the_network):
             trained, evaluated = getattr(self, key), getattr(changed, key)
             if evaluated != trained:

@@ -21,7 +21,7 @@ from reef.envs.multi_agent import ALL, RESET, STEP, agent_spaces
 from reef.envs.remote.env import RemoteEnv, ask_to_close
 from reef.envs.seeding import EpisodeSeeds, column_seeds
 from reef.envs.vector import AgentsStep, EpisodeListener, close_all
-from reef.errors import CallbackError, ConfigError
+from reef.errors import CallbackError, ConfigError, nearest
 from reef.spaces import Layout, Space
 from reef.types import AgentId, Array, PolicyId, State
 
@@ -101,7 +101,19 @@ class MultiAgentEnvs:
                     f"policies={list(self.config.policies)}: no agent acts with {policy_id!r}; the agents are "
                     f"{list(self._spaces)}. Leave it out, or change policy_mapping_fn."
                 )
+        self._check_mapping()
         return {policy_id: self._group(policy_id, members) for policy_id, members in agents.items()}
+
+    def _check_mapping(self) -> None:
+        """Raise ConfigError for an agent that is not there; an evaluation may have fewer than training."""
+        mapping, known = self.config.policy_mapping_fn, [str(agent) for agent in self._spaces]
+        if not isinstance(mapping, dict) or self.config.in_evaluation:
+            return
+        if unknown := [agent for agent in mapping if agent not in known]:
+            raise ConfigError(
+                f"policy_mapping_fn: {unknown[0]!r} is no agent of environment {self.name!r}, which has {known}."
+                f"{nearest(unknown[0], known)} Leave it out."
+            )
 
     def _group(self, policy_id: PolicyId, members: list[AgentId]) -> AgentGroup:
         if len(members) > 1 and not self.config.agents_share_a_policy:

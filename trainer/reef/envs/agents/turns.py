@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from reef.callbacks.hooks import guarded
 from reef.config import AlgorithmConfig
 from reef.envs.agents.columns import AgentGroup, TurnGroup
 from reef.envs.agents.envs import SPACES, MultiAgentEnvs
@@ -99,7 +98,7 @@ class TurnEnvs(MultiAgentEnvs):
         number = self.seeds.episode_id(env, ahead=1)
         episode = EpisodeStart(number, env, self._worker_index, tuple(self._groups))
         for agent in self._spaces:
-            self._roles[env][agent] = guarded("policy_mapping_fn", self._policy_of, agent, episode)
+            self._roles[env][agent] = self._policy_of(agent, episode)
 
     def _enter(self, env: int) -> None:
         """Find the columns of the agents in an episode that begins."""

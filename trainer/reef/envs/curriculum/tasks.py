@@ -93,14 +93,19 @@ class Tasks:
 def storable_of(name: str, method: str, call: Callable[[], Any]) -> Any:
     """What a method of environment `name` returns, `storable`; EnvironmentError where a checkpoint cannot hold it."""
     value = storable(guarded(f"{method} of environment {name!r}", call))
+    check_storable(f"environment {name!r}: {method}()", value)
+    return value
+
+
+def check_storable(what: str, value: Any) -> None:
+    """Raise EnvironmentError where a checkpoint cannot hold what a function returned, which messages call `what`."""
     try:
-        take_arrays_out(value, "", {})
+        take_arrays_out(storable(value), "", {})
     except CheckpointError as error:
         raise EnvironmentError(
-            f"environment {name!r}: {method}() returned {value!r}, which a checkpoint cannot hold. Let it be a number, "
-            "text, list, dict with text keys or numeric array."
+            f"{what} returned {value!r}, which a checkpoint cannot hold. Let it be a number, text, list, dict with "
+            "text keys or numeric array."
         ) from error
-    return value
 
 
 def storable(task: Any) -> Any:

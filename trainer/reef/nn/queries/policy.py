@@ -209,6 +209,8 @@ class QueriedPolicy(nn.Module):
         For the policy from `Algorithm.get_policy`, the learners read the new weights before their next use.
         """
         self.have_weights()
+        if not isinstance(weights, Mapping):
+            raise ConfigError(f"set_weights: {type(weights).__name__} is no mapping {{name: array}} of one policy.")
         own = dict(self.named_parameters())
         if wrong := [*weight_problems(own, weights)]:
             raise ConfigError("weights do not fit this policy:\n" + "\n".join(f"  {problem}" for problem in wrong))

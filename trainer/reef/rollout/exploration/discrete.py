@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -51,8 +52,20 @@ class EpsilonGreedy(Exploration):
         for name in ("warmup_timesteps", "epsilon_timesteps"):
             check(name, getattr(self, name), 0)
         falling = ramp(self.initial_epsilon, self.final_epsilon, self.warmup_timesteps, self.epsilon_timesteps)
-        schedule = Schedule(self.epsilon_schedule or falling)
+        schedule = Schedule(falling) if self.epsilon_schedule is None else self._given_schedule(self.epsilon_schedule)
         self.epsilon, self.reported = levels(schedule, self.actions, self.per_worker)
+
+    @staticmethod
+    def _given_schedule(points: Any) -> Schedule:
+        try:
+            schedule = Schedule(points)
+        except (ConfigError, TypeError, ValueError) as error:
+            wanted = "expected points [[0, epsilon], [timestep, epsilon], ...]"
+            reason = f" ({error})" if isinstance(error, ConfigError) else ""
+            raise ConfigError(f"exploration_config.epsilon_schedule={points!r}: {wanted}{reason}.") from error
+        for _, epsilon in points:
+            check("epsilon_schedule", epsilon, 0.0, 1.0)
+        return schedule
 
     def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
         """Return the best actions, some of them replaced by random ones."""

@@ -69,6 +69,12 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
     ou_base_scale: float = 0.1
     walk: Array | None = field(default=None, init=False)  # [B, *action]
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check("ou_theta", self.ou_theta, 0, 1)
+        for name in ("ou_sigma", "ou_base_scale"):
+            check(name, getattr(self, name), 0)
+
     def noise(self, actions: Array, generator: np.random.Generator) -> Array:
         """Return the next state of the process, in units of half the action range."""
         if self.walk is None or self.walk.shape != actions.shape:

@@ -279,7 +279,7 @@ def _is_alive(pid: int) -> bool:
 
 def checkpoint_beside(path: Path) -> Path:
     """Where a checkpoint waits while another one takes its name."""
-    return path.with_name(f".{path.name}.old")
+    return path.parent / f".{path.name}.old"
 
 
 def checkpoint_there(path: Path) -> Path:

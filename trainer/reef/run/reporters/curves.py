@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from reef.errors import ConfigError
+from reef.api.keys import STOP_FIELDS
+from reef.errors import ConfigError, nearest
 from reef.run.metrics import Result
 from reef.run.reporters.files import PARAMS, RESULTS, read_results, storage_errors
 from reef.run.reporters.reporter import single_settings
@@ -77,7 +78,10 @@ def curves_of(folders: Iterable[Path], x: str, y: str) -> list[Curve]:
         curve.runs.append((known[:, 0], known[:, 1]))
         curve.videos += newest_video(folder, results)
     if not curves:
-        raise ConfigError(f"no result of {', '.join(names)} has numbers in {x!r} and {y!r}. See docs/results.md.")
+        meant = "".join(nearest(key, STOP_FIELDS) for key in (x, y) if key not in STOP_FIELDS)
+        raise ConfigError(
+            f"no result of {', '.join(names)} has numbers in {x!r} and {y!r}.{meant} See docs/results.md."
+        )
     _name([*curves.values()])
     return [*curves.values()]
 
