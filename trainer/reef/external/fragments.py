@@ -22,12 +22,11 @@ def as_messages(played: Played) -> Iterator[Fragments]:
     """What was played as it is sent: a fragment in a message, the number of steps and the result with the last one."""
     for steps in played.fragments[:-1]:
         yield Fragments(fragments=[_as_message(steps)], env_steps=0)
-    done = played.episode
-    yield Fragments(
-        fragments=[_as_message(steps) for steps in played.fragments[-1:]],
-        env_steps=played.env_steps,
-        episode=done and Result(reward=done.reward, length=done.length, policy_rewards=done.policy_rewards),
-    )
+    done, result = played.episode, None
+    if done is not None:
+        result = Result(reward=done.reward, length=done.length, policy_rewards=done.policy_rewards)
+    last = [_as_message(steps) for steps in played.fragments[-1:]]
+    yield Fragments(fragments=last, env_steps=played.env_steps, episode=result)
 
 
 def _as_message(steps: RecordedSteps) -> Fragment:

@@ -86,7 +86,7 @@ class ExternalWorker(RolloutWorker):
             self.set_acting_weights(*self._posted.pop())
         self._begun_and_ended += 1
         started = time.perf_counter()
-        count = len if self.config.count_steps_by == "agent_steps" else _env_steps
+        count: Callable[[Played], int] = len if self.config.count_steps_by == "agent_steps" else _env_steps
         played = self.source.queue.take(steps or self.fragment_length, self.source.idle_timeout, count)
         self.source.check()
         fragments: dict[PolicyId, list[RecordedSteps]] = {}

@@ -54,8 +54,9 @@ class SpacesAlone:
 
 def _columns(config: AlgorithmConfig, policy_id: PolicyId) -> Columns:
     spec, own = config.spec(policy_id), config.for_policy(policy_id)
-    observation_space = spec.observation_space or config.observation_space
-    action_space = spec.action_space or config.action_space
+    # An empty Dict space is no missing one.
+    observation_space = config.observation_space if spec.observation_space is None else spec.observation_space
+    action_space = config.action_space if spec.action_space is None else spec.action_space
     return Columns(
         observation_space,
         action_space,
