@@ -26,7 +26,7 @@ from reef.errors import ConfigError
 from reef.offline import episode_files, parquet_reader
 from reef.offline.places import files_of
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 GOOD = {"steps": [step(), step(terminated=True)]}
 RAN: list[str] = []  # by a pickle
 
@@ -232,7 +232,7 @@ def test_a_line_that_never_ends(
     assert len(check(tmp_path, caplog, "a.json, line 1: it is longer than 1 MiB")) == 2
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("name", ["a.json", "a.parquet"])
 def test_a_file_that_is_cut_anywhere(name: str, seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     content = write(tmp_path / name, EPISODES * 5).read_bytes()
@@ -240,7 +240,7 @@ def test_a_file_that_is_cut_anywhere(name: str, seed: int, tmp_path: Path, caplo
     check(tmp_path, caplog)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("name", ["a.json", "a.parquet"])
 def test_a_file_with_flipped_bytes(name: str, seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     draw = random.Random(seed)
@@ -262,7 +262,7 @@ def any_json(draw: random.Random, depth: int = 0) -> Any:
     return {draw.choice(keys): any_json(draw, depth + 1) for _ in range(draw.randrange(6))}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_lines_of_anything(seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     draw = random.Random(seed)
     lines = []

@@ -202,7 +202,7 @@ def test_groups_in_circles_and_values_that_grow(root: Path, caplog: pytest.LogCa
     assert "episode_1: observations takes more than the 4096 MiB that are read" in caplog.text
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("form", FORMATS)
 def test_damaged_files_are_left_out(form: str, seed: int, root: Path, caplog: pytest.LogCaptureFixture) -> None:
     played(root, form, BOX, spaces.Discrete(3))
