@@ -1,4 +1,4 @@
-"""Exported files act as their policy: reef.serving.export with .network and .comparison."""
+"""Exported files act as their policy: reef.serving.export, with reef.serving.network and reef.serving.comparison."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def assert_same(policy: FinishedPolicy, outputs: list[Any], observations: list[A
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["discrete, filter", "box, bounds", "composite", "mask", "memory", "image, indices"])
+@pytest.mark.parametrize("name", ["composite", "mask", "memory", "image, indices"])
 def test_onnx_acts_as_the_policy(name: str, tmp_path: Path) -> None:
     import onnxruntime
 

@@ -1,4 +1,4 @@
-"""The server of a finished policy by HTTP: reef.serving.server with .messages, .batches and .metrics."""
+"""The server of a finished policy by HTTP: reef.serving.server, and reef.serving.batches behind it."""
 
 from __future__ import annotations
 
