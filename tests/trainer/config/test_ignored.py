@@ -11,6 +11,8 @@ from reef import A3CConfig, DQNConfig, PPOConfig, SACConfig
 from reef.config import AlgorithmConfig
 from reef.config.ignored import ignored_beside_others
 
+RECORDED = {"input_": "episodes.json", "rollout_fragment_length": 50, "batch_mode": "complete_episodes"}
+
 
 @pytest.mark.parametrize(
     ("kind", "settings", "expected"),
@@ -75,6 +77,17 @@ from reef.config.ignored import ignored_beside_others
             ],
         ),
         (DQNConfig, {"exploration_config": {"final_epsilon": 0.1}}, []),
+        (
+            DQNConfig,
+            RECORDED | {"exploration_config": {"type": "Random"}},
+            [
+                "rollout_fragment_length=50 has no effect with input_, as no steps are sampled to learn from.",
+                "batch_mode='complete_episodes' has no effect with input_, as no steps are sampled to learn from.",
+                "exploration_config={'type': 'Random'} has no effect with input_, as no steps are sampled to learn "
+                "from.",
+            ],
+        ),
+        (DQNConfig, {"input_": "e.json", "explore": False, "evaluation_config": {"explore": True}}, []),
         (
             SACConfig,
             {"replay_buffer_config": {"prioritized_replay_beta": 1.0}},

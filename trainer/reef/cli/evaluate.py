@@ -99,6 +99,11 @@ def add_parser(
     )
     parser.add_argument("--local-mode", action="store_true", help="no effect: an evaluation is one process anyway")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON, and nothing else")
+    _add_estimates(parser)
+    parser.set_defaults(action=_command)
+
+
+def _add_estimates(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--estimate",
         type=_methods,
@@ -112,7 +117,6 @@ def add_parser(
         metavar="PATH",
         help="recorded episodes for --estimate: a file, a folder or a pattern",
     )
-    parser.set_defaults(action=_command)
 
 
 def _count(text: str) -> int:

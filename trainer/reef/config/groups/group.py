@@ -37,10 +37,7 @@ class GroupSetter:
         by_key = {config.declared[name].key if name in config.declared else name: settings[name] for name in settings}
         if len(by_key) < len(settings):
             raise ConfigError(f"{self._group}({', '.join(settings)}): one setting by two names. Leave one out.")
-        by_place = dict(zip([self._first], first, strict=False))
-        if by_place.keys() & by_key.keys():
-            raise ConfigError(f"{self._group}({first[0]!r}, {self._first}={by_key[self._first]!r}): give one of them.")
-        given = by_place | by_key
+        given = dict(**dict(zip([self._first], first, strict=False)), **by_key)
         wrong = [
             f"{key!r}: belongs to {config.groups[key]}. Write config.{config.groups[key]}({key}=...)."
             for key in given

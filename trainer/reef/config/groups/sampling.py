@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal
 
 from reef.config.declaration import setting
+from reef.config.groups.evaluated import as_changes, evaluation_problems
 from reef.config.groups.group import GroupSetter
-from reef.config.groups.recorded import estimation_problems
-from reef.config.ignored import drawing_problems, drawn_in_evaluation
+from reef.config.ignored import drawing_problems
 from reef.config.settings import Settings
 from reef.config.spaces import as_space, space_problems
-from reef.errors import ConfigError
 
 
 class EnvironmentSettings(Settings):
@@ -199,30 +198,6 @@ class ExplorationSettings(Settings):
     )
 
 
-AS_TRAINED = ("model", "observation_filter", "preprocessor_pref", "action_mask_key")  # weights fit no others
-# Settings that evaluation does not read, with what to do about them there.
-OF_TRAINING = {
-    "num_rollout_workers": "evaluation_num_workers says how many workers evaluate. Remove it",
-    "env_task_fn": "tasks are chosen after training, for its environments. Remove it, and set those of evaluation in "
-    "the hook on_evaluate_start",
-} | dict.fromkeys(
-    (
-        "lr", "optimizer", "grad_clip", "grad_clip_by", "train_batch_size_per_learner", "learner_connector",
-        "num_learner_workers", "num_cpus_per_learner_worker", "num_gpus_per_learner_worker", "policies_to_train",
-        "torch_compile_learner", "sample_async", "logger_creator", "logger_config",
-    ),
-    "has no effect, as evaluation learns nothing. Remove it, or set it for training",
-)  # fmt: skip
-
-
-def as_changes(value: Any) -> Any:
-    """What a whole configuration changes as `evaluation_config`: all but its defaults and its own evaluation."""
-    if not isinstance(value, Settings):
-        return value
-    changed = value.changed()
-    return {key: changed[key] for key in changed if value.groups[key] != "evaluation" and key not in OF_TRAINING}
-
-
 class EvaluationSettings(Settings):
     """When, how long and with which changed settings the policy is evaluated."""
 
@@ -285,53 +260,4 @@ class EvaluationSettings(Settings):
     def problems(self) -> Iterator[str]:
         """Evaluation beside training needs workers, and every changed setting must itself be fine."""
         yield from super().problems()
-        yield from self._problems_beside_training()
-        yield from estimation_problems(self)
-        try:
-            changed = self.copy().assign(self.evaluation_config)
-        except ConfigError as error:
-            yield from (f"evaluation_config.{problem}" for problem in str(error).splitlines())
-            return
-        wrong = [text for key in self.evaluation_config for text in changed.wrong_value(key)]
-        yield from (f"evaluation_config.{problem}" for problem in wrong or drawn_in_evaluation(self))
-        for key, value in self.evaluation_config.items():
-            if self.groups.get(key) == "evaluation" and key not in self.refusals:
-                yield (
-                    f"evaluation_config.{key}={value!r}: has no effect in evaluation_config, whose settings are those "
-                    f"of evaluation workers. Set {key} beside it: .evaluation({key}=...)."
-                )
-        for key in self.evaluation_config:
-            if key in OF_TRAINING and (value := getattr(changed, key)) != getattr(self, key):
-                yield f"evaluation_config.{key}={value!r}: {OF_TRAINING[key]}."
-        for key in (*AS_TRAINED, *self.of_the_network):
-            trained, evaluated = getattr(self, key), getattr(changed, key)
-            if evaluated != trained:
-                yield (
-                    f"evaluation_config.{key}={evaluated!r}: training has {key}={trained!r}, and what is evaluated is "
-                    f"the policy that was trained so. Remove {key} from evaluation_config."
-                )
-
-    def _problems_beside_training(self) -> Iterator[str]:
-        if self.evaluation_duration == "auto" and not self.evaluation_parallel_to_training:
-            yield (
-                "evaluation_duration='auto': needs evaluation_parallel_to_training=True. Give a number of "
-                f"{self.evaluation_duration_unit} instead."
-            )
-        if self.evaluation_parallel_to_training and self.enable_async_evaluation:
-            yield (
-                "evaluation_parallel_to_training=True, enable_async_evaluation=True: an iteration either waits for the "
-                "evaluation beside it, or does not. Keep the first to have results each time, or the second to never "
-                "wait."
-            )
-        asked = [key for key in ("evaluation_parallel_to_training", "enable_async_evaluation") if getattr(self, key)]
-        for key in asked[:1]:
-            if self.evaluation_num_workers == 0:
-                yield (
-                    f"{key}=True, evaluation_num_workers=0: this process trains meanwhile and cannot evaluate. Set "
-                    f"evaluation_num_workers to 1 or more, or {key}=False."
-                )
-            if not self.evaluation_interval:
-                yield (
-                    f"{key}=True, evaluation_interval={self.evaluation_interval}: no iteration has an evaluation. Set "
-                    f"evaluation_interval to 1 or more, or {key}=False."
-                )
+        yield from evaluation_problems(self)

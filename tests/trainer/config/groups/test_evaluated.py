@@ -1,0 +1,27 @@
+"""What evaluation may change; contradictions of its settings are in test_contradictions.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from reef import DQNConfig, PPOConfig
+from reef.errors import ConfigError
+
+
+def test_a_whole_configuration_leaves_out_what_only_training_reads() -> None:
+    other = PPOConfig().training(lr=0.5, train_batch_size=64).exploration(explore=True)
+    config = PPOConfig().evaluation(evaluation_config=other).validate()
+    assert config.evaluation_config == {"train_batch_size": 64, "explore": True}
+
+
+@pytest.mark.parametrize("key", ["lr", "grad_clip", "num_learner_workers", "sample_async", "logger_creator"])
+def test_what_only_training_reads_is_refused_by_its_key(key: str) -> None:
+    value = {"sample_async": True, "logger_creator": "wandb"}.get(key, 2)
+    with pytest.raises(
+        ConfigError, match=f"1 problem in .*\n- evaluation_config.{key}=.*: has no effect, as evaluatio"
+    ):
+        DQNConfig().evaluation(evaluation_config={key: value}).validate()
+
+
+def test_a_value_of_training_itself_may_be_there() -> None:
+    PPOConfig().training(lr=0.5).evaluation(evaluation_config={"lr": 0.5, "num_rollout_workers": 0}).validate()
