@@ -548,7 +548,7 @@ print(*{{name.split(".")[0] for name in sys.modules}} & {{"torch", "ray", "gymna
 
 
 def test_the_death_of_a_client_costs_nothing(serve: Serve) -> None:
-    worker = serve(input_config={"episode_timeout": 0.5, "max_episodes": 1})
+    worker = serve(input_config={"episode_timeout": 2.0, "max_episodes": 1, "idle_timeout": 30.0})
     program = f"""
 from reef import PolicyClient
 client = PolicyClient({address(worker)!r}, "remote")

@@ -81,7 +81,7 @@ class PolicyOfApplications:
 
         That is the application's own action, where it has one.
         """
-        obs = np.stack([each.obs for each in asked])
+        obs = np.stack([each.obs for each in asked if each.obs is not None])  # all have one
         memory = {name: np.concatenate([each.memory[name] for each in asked]) for name in asked[0].memory}
         with self.lock:
             self.runner.policy.have_weights()

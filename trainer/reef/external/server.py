@@ -173,8 +173,8 @@ class PolicyServer:
 
     @property
     def _is_crowded(self) -> bool:
-        """Whether as many steps as may wait are in the queue and the open episodes together."""
-        return self._episodes.held + self._queue.steps >= self._queue.most
+        """Whether the open episodes hold as many steps as may wait in the queue."""
+        return self._episodes.held >= self._queue.most
 
     def _check_room(self, episodes: Sequence[ExternalEpisode]) -> None:
         """Raise BusyError where these episodes are to wait.
@@ -190,14 +190,14 @@ class PolicyServer:
         if self._is_crowded and not self._warned_of_crowd:
             self._warned_of_crowd = True
             log.warning(
-                "open episodes hold %d steps, with max_queued_steps=%d: until some were learned from, %s. Raise it, or "
-                "let fewer applications play at a time.",
+                "open episodes hold %d steps, with max_queued_steps=%d: until they hold fewer, %s. Raise it, or let "
+                "fewer applications play at a time.",
                 self._episodes.held, self._queue.most,
                 "no other one begins" if self._policies.whole else "they are cut into shorter fragments",
             )  # fmt: skip
         begins = any(episode.learns and not episode.length for episode in episodes)
         if self._is_crowded and self._policies.whole and begins:
-            raise BusyError("open episodes hold as many steps as may wait: no other one begins until some were learned")
+            raise BusyError("open episodes hold as many steps as may wait: no other one begins until some end")
 
     def _put(self, played: Played | None) -> None:
         if played is not None:
