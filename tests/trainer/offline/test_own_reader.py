@@ -80,6 +80,7 @@ def raises(ioctx: IOContext) -> list[Any]:
         ({"input_": lambda ioctx: 3}, ConfigError, "returned 3: expected an iterable of episodes"),
         ({"input_": lambda ioctx: []}, ConfigError, "no episode can be read from your own reader. It gave none."),
         ({"input_": lambda ioctx: [[STEP | {"action": 5}]]}, ConfigError, "an action has 5, expected 0 to 1"),
+        ({"input_": lambda ioctx: [{"obs": [[1], [1, 2]]}]}, ConfigError, "item 1: .*inhomogeneous"),
         ({"input_": lambda: []}, ConfigError, r"too many positional arguments. It is called with \(ioctx\)"),
         ({"input_": "no_module_of_ours:reader"}, ConfigError, "there is no module 'no_module_of_ours'"),
         ({"input_": "episodes.json", "input_config": {"a": 1}}, ConfigError, "'a' is for a reader of your own"),

@@ -106,7 +106,7 @@ def test_a_data_set_that_is_larger_than_the_memory_is_read(tmp_path: Path) -> No
         print(peak() - before)
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=280, check=False
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 80, "MiB"

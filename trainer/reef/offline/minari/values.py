@@ -59,7 +59,9 @@ def _shape(space: Any) -> tuple[int, ...]:
 def _may_be_image(space: Any, shape: tuple[int, ...]) -> bool:
     """Whether Minari packs values of the space: bytes from 0 to 255 of at least 32 by 32."""
     is_large = len(shape) in (2, 3) and min(shape[:2]) >= 32
-    return is_large and space.get("dtype") == "uint8" and np.min(space["low"]) == 0 and np.min(space["high"]) == 255
+    if not is_large or space.get("dtype") != "uint8":
+        return False
+    return bool(np.min(space["low"]) == 0 and np.min(space["high"]) == 255)
 
 
 def _images(stored: Sequence[Any], shape: tuple[int, ...]) -> Array:
