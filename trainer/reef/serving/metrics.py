@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -28,7 +29,7 @@ class ServingMetrics:
     def __init__(self, queued: Callable[[], int]) -> None:
         """`queued()`: observations that wait or are acted on."""
         self._registry = CollectorRegistry()
-        every = {"namespace": "reef", "subsystem": "serving", "registry": self._registry}
+        every: dict[str, Any] = {"namespace": "reef", "subsystem": "serving", "registry": self._registry}
         self.requests = Counter("requests", "Requests for actions.", **every)
         self._errors = Counter("errors", "Requests that were refused or failed, by kind.", ["kind"], **every)
         self.seconds = Histogram("request_seconds", "Time to answer a request for actions.", buckets=SECONDS, **every)

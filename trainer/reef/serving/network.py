@@ -36,6 +36,14 @@ class ActingNetwork(nn.Module):
     of the observation, then the state; parts of the action, then the state after it.
     """
 
+    mean: Tensor
+    filter_scale: Tensor
+    scale: Tensor
+    shift: Tensor
+    low: Tensor
+    high: Tensor
+    whole: Tensor
+
     def __init__(self, finished: FinishedPolicy) -> None:
         """Raises ConfigError for a policy that calls functions of a person's own, which no file can hold."""
         super().__init__()

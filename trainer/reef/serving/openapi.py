@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,19 +40,20 @@ Schema = dict[str, Any]
 def openapi(policy: FinishedPolicy, *, has_token: bool) -> Schema:
     """The document, OpenAPI 3.1."""
     guarded: Schema = {"security": [{"token": []}]} if has_token else {}
-    text, ok = {"schema": {"type": "string"}}, {"description": "OK"}
-    action = {
+    text: Schema = {"schema": {"type": "string"}}
+    ok: Schema = {"description": "OK"}
+    action: Schema = {
         "summary": "The actions for one observation or several",
         "requestBody": {"required": True, "content": _both("AskActions")},
         "responses": {"200": ok | {"content": _both("Answer")}} | _errors(TEXTS),
     }
-    described = {
+    described: Schema = {
         "summary": "What is served: spaces and memory",
         "responses": {"200": ok | {"content": {JSON: {"schema": _ref("Policy")}}}} | _errors([401]),
     }
-    health = {"summary": "It answers", "responses": {"200": ok | {"content": {"text/plain": text}}}}
-    metrics = {"summary": "For Prometheus", "responses": {"200": ok | {"content": {"text/plain": text}}}}
-    itself = {"summary": "This document", "responses": {"200": ok | {"content": {JSON: {"schema": {}}}}}}
+    health: Schema = {"summary": "It answers", "responses": {"200": ok | {"content": {"text/plain": text}}}}
+    metrics: Schema = {"summary": "For Prometheus", "responses": {"200": ok | {"content": {"text/plain": text}}}}
+    itself: Schema = {"summary": "This document", "responses": {"200": ok | {"content": {JSON: {"schema": {}}}}}}
     if not has_token:
         del action["responses"]["401"], described["responses"]["401"]
     components: Schema = {"schemas": _schemas(policy)}
@@ -74,11 +75,11 @@ def openapi(policy: FinishedPolicy, *, has_token: bool) -> Schema:
 
 def _both(name: str) -> Schema:
     """A message of this name in either content type."""
-    packed = {"description": f"The fields of {name}; an array may be an `Array`, and is answered as one."}
+    packed: Schema = {"description": f"The fields of {name}; an array may be an `Array`, and is answered as one."}
     return {JSON: {"schema": _ref(name)}, MSGPACK: {"schema": {"type": "object"} | packed}}
 
 
-def _errors(statuses: Sequence[int] | Schema) -> Schema:
+def _errors(statuses: Iterable[int]) -> Schema:
     text = {"text/plain": {"schema": {"type": "string"}}}
     found: Schema = {str(status): {"description": TEXTS[status], "content": text} for status in statuses}
     if "429" in found:
@@ -89,7 +90,7 @@ def _errors(statuses: Sequence[int] | Schema) -> Schema:
 def _schemas(policy: FinishedPolicy) -> Schema:
     asks_one, asks_several = {"observation": _ref("Observation")}, {"observations": _list(_ref("Observation"), least=1)}
     answers_one, answers_several = {"action": _ref("Action")}, {"actions": _list(_ref("Action"))}
-    schemas = {
+    schemas: Schema = {
         "Observation": space_schema(policy.observation_space),
         "Action": space_schema(policy.action_space),
         "Array": _binary_array(),
@@ -102,7 +103,7 @@ def _schemas(policy: FinishedPolicy) -> Schema:
             asks_one["reward"], asks_several["rewards"] = {"type": "number"}, _list({"type": "number"})
         answers_one["state"], answers_several["states"] = _ref("State"), _list(_ref("State"))
         parts = [_nested(part.shape[1:], {"type": "number"}) for part in policy.policy.one_state(None)]
-        about = {"description": "What the answer before had. Null or left out: an episode begins."}
+        about: Schema = {"description": "What the answer before had. Null or left out: an episode begins."}
         schemas["State"] = about | _list_of(parts)
     both = [_object(asks_one, ["observation"]), _object(asks_several, ["observations"])]
     schemas["AskActions"] = {"oneOf": both}
