@@ -315,6 +315,12 @@ def gpu() -> Iterator[Case]:
             yield Case(f"{algorithm}, 256, {form}", "reef", {**args, **common} | how, runs=1)
 
 
+def callbacks() -> Iterator[Case]:
+    """PPO and DQN with callbacks that do nothing beside the same without."""
+    for name, args in {"PPO": {**PPO, "epochs": 2}, "DQN": DQN}.items():
+        yield Case(name, "reef", {**args, "measure_s": 20.0} | ONE_THREAD, "benchmarks.peers.reef_callbacks")
+
+
 def looks() -> Iterator[Case]:
     """One look of the operator at each of 1,000 idle jobs."""
     yield Case("reef", "reef", {"jobs": 1000}, "benchmarks.scale.looks", runs=5)
@@ -354,6 +360,7 @@ PARTS: dict[str, Callable[[], Iterator[Case]]] = {
         wide,
         limits,
         profile,
+        callbacks,
         gpu,
         looks,
     )

@@ -22,6 +22,7 @@ LUNAR = {
     "2 workers ahead": "2 that sample ahead",
     "twice": "two trainings with 0 at once, their sum",
 }
+CALLBACKS = ("empty class", "one hook")
 REMARKS = Path(__file__).with_name("remarks.md")
 
 
@@ -46,6 +47,7 @@ def report(results: dict[str, Any]) -> str:
         _wide,
         _limits,
         _profile,
+        _callbacks,
         _gpu,
         scale,
         looks,
@@ -336,6 +338,22 @@ def _profile(numbers: Numbers) -> Iterator[str]:
             yield from table(case, "share")
             yield from (row(f"`{name}`", f"{share:.0%}") for name, share in run["shares"].items() if share >= 0.01)
             yield ""
+
+
+def _callbacks(numbers: Numbers) -> Iterator[str]:
+    yield "## Callbacks"
+    yield ""
+    yield "CPU time of an iteration without callbacks, by that of one with a class that does nothing, in one process."
+    yield "1 is no cost."
+    yield ""
+    yield from table("", *CALLBACKS)
+    for name in ("PPO", "DQN"):
+        yield row(name, *(_text(_cost(numbers, name, form), 3) for form in CALLBACKS))
+    yield ""
+
+
+def _cost(numbers: Numbers, name: str, form: str) -> Spread | None:
+    return numbers.spread("callbacks", name, lambda run: run["ratios"][form])
 
 
 def _gpu(numbers: Numbers) -> Iterator[str]:

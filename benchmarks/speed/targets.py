@@ -75,6 +75,9 @@ def targets(numbers: Numbers) -> Iterator[Target]:
     yield Target(
         "CartPole-v1 to mean reward 450: seconds, Reef / Stable-Baselines3", 0.5, _to_reward(numbers), at_most=True
     )
+    for name in ("PPO", "DQN"):
+        kept = numbers.spread("callbacks", name, lambda run: run["ratios"]["empty class"])
+        yield Target(f"{name} with an empty class of callbacks / without", 0.99, kept and kept.median)
     started = numbers.field("memory", "reef", "first_iteration_s")
     yield Target("process start to end of first iteration", 3.0, started and started.median, at_most=True, unit=" s")
     for killed, wanted in ((1, 3.0), (2, 6.0)):

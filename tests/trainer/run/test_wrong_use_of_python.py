@@ -34,7 +34,7 @@ def algorithm() -> Iterator[Algorithm]:
         (lambda a: a.get_policy().learn_on_batch({}), "dict is not what worker.sample() returns"),
         (lambda a: a.import_model("nowhere"), "cannot read the weights nowhere"),
         (lambda a: a.restore("nowhere"), "there is no checkpoint at nowhere"),
-        (lambda a: a.save("."), "exists and is no checkpoint: it is left alone. Name another directory"),
+        (lambda a: a.save("/dev/null"), "exists and is no checkpoint: it is left alone. Name another directory"),
         (lambda a: a.add_policy("default_policy"), "there is a policy 'default_policy' already"),
         (lambda a: a.config.training(lr=1), "lr=1: the configuration is frozen. Change a copy"),
         (lambda _: Algorithm.from_checkpoint("."), ". has no manifest.json"),

@@ -9,9 +9,9 @@ from reef.errors import ConfigError
 
 
 def test_a_whole_configuration_leaves_out_what_only_training_reads() -> None:
-    other = PPOConfig().training(lr=0.5, train_batch_size=64).exploration(explore=True)
+    other = PPOConfig().training(lr=0.5, train_batch_size=64).environment(horizon=9)
     config = PPOConfig().evaluation(evaluation_config=other).validate()
-    assert config.evaluation_config == {"train_batch_size": 64, "explore": True}
+    assert config.evaluation_config == {"train_batch_size": 64, "horizon": 9}
 
 
 @pytest.mark.parametrize("key", ["lr", "grad_clip", "num_learner_workers", "sample_async", "logger_creator"])
