@@ -69,7 +69,7 @@ def ignored_beside_others(config: AlgorithmConfig) -> Iterator[str]:
         if not config.evaluation_num_workers:
             yield from ignored(config, "without workers in processes of their own", *OF_PROCESSES)
     if config.reads_records and config.input_use == "possible":
-        unread = ("num_steps_sampled_before_learning_starts", "training_intensity")
+        unread: tuple[str, ...] = ("num_steps_sampled_before_learning_starts", "training_intensity")
         yield from ignored(config, "with input_, whose steps are all there before it learns", *unread)
         unread = ("rollout_fragment_length", "batch_mode")
         unread += () if config.evaluation_config.get("explore") else ("explore", "exploration_config")

@@ -8,7 +8,6 @@ from typing import Any
 
 import safetensors.numpy
 
-from reef.callbacks.hooks import guarded
 from reef.config import AlgorithmConfig
 from reef.config.applications import as_sent, has_agents
 from reef.envs.agents.turns import EpisodeStart
@@ -80,8 +79,7 @@ class PoliciesOfApplications:
         if not self.has_agents:
             return DEFAULT_POLICY
         start = EpisodeStart(episode.episode_id, 0, self._worker_index, tuple(self.by_id))
-        found: PolicyId = guarded("policy_mapping_fn", self.config.policy_of, agent, start)
-        return found
+        return self.config.policy_of(agent, start)
 
     def read(self, step: Step, episode: ExternalEpisode) -> Asked:
         """A step, which was checked, as the policy takes it; ConfigError for a wrong value."""

@@ -43,7 +43,8 @@ def sampled(finished: FinishedPolicy, count: int) -> list[Any]:
     layout, generator = Layout.of(finished.observation_space), np.random.default_rng(0)
     space = deepcopy(layout.space)  # whose random numbers are the environment's
     space.seed(0)
-    mask, found = finished.policy.action_mask, []
+    mask = finished.policy.action_mask
+    found: list[Any] = []
     while len(found) < count:
         row = np.array(layout.flatten(space.sample()))
         if row.dtype.kind == "f":

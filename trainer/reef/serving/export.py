@@ -87,8 +87,9 @@ def _write_onnx(finished: FinishedPolicy, path: Path) -> None:
 def _write_torchscript(finished: FinishedPolicy, path: Path) -> None:
     network = ActingNetwork(finished)
     with _exporting("TorchScript"), torch.no_grad():
-        torch.jit.save(torch.jit.trace(network, _examples(finished, network), check_trace=False), str(path))
-        loaded = torch.jit.load(str(path))
+        traced = torch.jit.trace(network, _examples(finished, network), check_trace=False)  # type: ignore[no-untyped-call]
+        torch.jit.save(traced, str(path))
+        loaded = torch.jit.load(str(path))  # type: ignore[no-untyped-call]
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         with _exporting("TorchScript"), torch.inference_mode():

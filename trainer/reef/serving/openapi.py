@@ -9,10 +9,11 @@ import numpy as np
 from gymnasium import spaces
 
 import reef
+from reef.external.wire import CONTENT_TYPE as MSGPACK
 from reef.external.wire import DTYPES
 from reef.nn.queries.policy import PREV_REWARDS
 from reef.serving.finished import FinishedPolicy
-from reef.serving.messages import JSON, MSGPACK
+from reef.serving.messages import JSON
 from reef.spaces import Space
 
 TEXTS = {

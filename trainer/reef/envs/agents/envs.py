@@ -58,7 +58,7 @@ class MultiAgentEnvs:
         worker_index: int,
         num_envs: int,
         make: EnvMaker,
-        policy_of: Callable[[AgentId], PolicyId],
+        policy_of: Callable[..., PolicyId],  # of an agent, and its `EpisodeStart`
     ) -> None:
         """`make` makes the environments. Raises ConfigError for a policy whose agents have other spaces."""
         self.config, self.name, self.num_envs = config, env_name(config.env), num_envs
