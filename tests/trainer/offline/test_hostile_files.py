@@ -207,8 +207,11 @@ def test_a_text_that_grows_when_it_is_unpacked(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its one text is stored once, and would be in memory two hundred times: few rows are read at a time."""
-    monkeypatch.setattr(parquet_reader, "STEP_BYTES", 1024 * 1024)
+    monkeypatch.setattr(parquet_reader, "EPISODE_BYTES", 10 * 2**20)
     parquet.write_table(table(200, info=["x" * 1_000_000] * 200), tmp_path / "a.parquet")
+    with parquet.ParquetFile(tmp_path / "a.parquet") as opened:
+        batches = list(parquet_reader.batches_of(tmp_path / "a.parquet", opened, ["obs", "info"]))
+    assert [batch.num_rows for batch in batches] == [10] * 20
     (tmp_path / "z-good.json").write_text(json.dumps(GOOD) + "\n")
     assert main(["data", "stats", str(tmp_path)]) == 0
     assert len(read(tmp_path)) == 2, "to learn from, texts are not read"

@@ -110,3 +110,14 @@ def test_a_data_set_that_is_larger_than_the_memory_is_read(tmp_path: Path) -> No
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 80, "MiB"
+
+
+def test_an_episode_is_as_large_as_its_own_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All texts of the file belong to one episode, not to each of its steps."""
+    monkeypatch.setattr("reef.offline.parquet_reader.EPISODE_BYTES", 2**20)
+    texts = [f"{n:0100}" for n in range(2000)]
+    table = pa.table({"episode": [1] * 2000, "info": texts})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    assert table.nbytes < 2**20 < 2000 * 200_000
+    (steps,) = steps_in(tmp_path / "a.parquet")
+    assert steps.columns["info"] == texts

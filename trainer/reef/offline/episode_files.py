@@ -21,8 +21,8 @@ import numpy as np
 from reef.errors import ConfigError, StorageError
 from reef.offline import rllib_files
 from reef.offline.minari.reader import minari_episodes
-from reef.offline.parquet_reader import MIB, parquet_episodes
-from reef.offline.steps import ACTION_LOGP, CHOSEN, NO_SUCCESSOR, NUMBER, Found, Steps, refuse
+from reef.offline.parquet_reader import parquet_episodes
+from reef.offline.steps import ACTION_LOGP, CHOSEN, MIB, NO_SUCCESSOR, NUMBER, Found, Steps, refuse
 from reef.trees import json_safe
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from reef.offline.steps import refuse
 
@@ -24,24 +24,31 @@ META_DATA = 3
 TYPE, PATH, VALUES, UNPACKED = 1, 3, 5, 6
 
 
-def step_bytes(file: Path, columns: Collection[str]) -> int:
-    """How much memory a step takes, at most 8 bytes a number, of the group of rows where it takes most.
+class StepBytes(NamedTuple):
+    """Bytes of a step in memory, of the group of rows where it takes most; a number takes at most 8."""
+
+    mean: int  # if the texts of a group are shared out among its rows
+    most: int  # if each row has all of them: a text may be stored once, and be that of all rows
+
+
+def step_bytes(file: Path, columns: Collection[str]) -> StepBytes:
+    """How much memory a step of these columns takes.
 
     Raises:
         ValueError: it is no Parquet.
         OSError: it cannot be read.
     """
-    reader, largest = _Reader(_end(file)), 1
+    reader, groups = _Reader(_end(file)), [StepBytes(1, 1)]
     try:
         for field, kind in reader.fields():
             if field != ROW_GROUPS:
                 reader.skip(kind)
                 continue
             for _ in range(reader.length()):
-                largest = max(largest, _of_group(reader, columns))
+                groups.append(_of_group(reader, columns))
     except (IndexError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(NO_PARQUET) from error
-    return largest
+    return StepBytes(max(group.mean for group in groups), max(group.most for group in groups))
 
 
 def _end(file: Path) -> bytes:
@@ -58,7 +65,7 @@ def _end(file: Path) -> bytes:
         return stream.read(length)
 
 
-def _of_group(reader: _Reader, columns: Collection[str]) -> int:
+def _of_group(reader: _Reader, columns: Collection[str]) -> StepBytes:
     """Bytes of a step in the next group of rows."""
     numbers, texts, rows = 0, 0, 0
     for field, kind in reader.fields():
@@ -66,14 +73,14 @@ def _of_group(reader: _Reader, columns: Collection[str]) -> int:
             for _ in range(reader.length()):
                 found = _of_column(reader)
                 if found.get(PATH) in columns:
-                    # One text may be that of all rows.
                     texts += found.get(UNPACKED, 0) if found.get(TYPE) == TEXT else 0
                     numbers += 0 if found.get(TYPE) == TEXT else found.get(VALUES, 0)
         elif field == ROWS:
             rows = reader.number()
         else:
             reader.skip(kind)
-    return texts + numbers * VALUE_BYTES // max(rows, 1)
+    rows, numbers = max(rows, 1), numbers * VALUE_BYTES
+    return StepBytes((numbers + texts) // rows, numbers // rows + texts)
 
 
 def _of_column(reader: _Reader) -> dict[int, Any]:

@@ -1,7 +1,7 @@
 """Episodes read from Parquet: a row is a step, and rows that follow each other with one number are an episode.
 
-A file is read in parts of about `PART_BYTES`, so that one larger than memory can be read. What would grow beyond all
-memory as it is decompressed is refused before that.
+A file is read in parts of about `PART_BYTES`, so that one larger than memory can be read. How many rows a part has
+follows from what the end of the file says of itself, before anything is decompressed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from reef.offline.steps import (
     ACTION_LOGP,
     ACTION_PROB,
     CHOSEN,
+    EPISODE_BYTES,
+    MIB,
     NUMBER,
     STEP_KEYS,
     TIME,
@@ -32,13 +34,12 @@ from reef.offline.steps import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import parquet
 
 Names = Mapping[str, Sequence[str]]  # by the key of a step: its column, or the columns that are its parts
 ROWS = 10_000  # that are read at a time, at most
-MIB = 1024 * 1024
 PART_BYTES = 64 * MIB  # that rows which are read at a time may take
 STEP_BYTES = 256 * MIB  # that a step may take
-EPISODE_BYTES = 4096 * MIB  # that an episode may take
 NUMERIC = {*STEP_KEYS, ACTION_LOGP, CHOSEN, ACTION_PROB, TIME} - {"info"}
 READ_BYTES = MIB  # of a file at a time
 
@@ -60,11 +61,7 @@ def parquet_episodes(file: Path, keys: Collection[str] | None = None, names: Nam
         with parquet.ParquetFile(file, pre_buffer=False, buffer_size=READ_BYTES) as opened:
             chosen = _chosen(opened.schema_arrow, keys, names)
             columns = [name for parts in chosen.values() for name in parts]
-            size = step_bytes(file, columns)
-            if size > STEP_BYTES:
-                refuse(f"a step of it takes {size // MIB} MiB, more than the {STEP_BYTES // MIB} MiB that are read")
-            batches = opened.iter_batches(min(ROWS, max(PART_BYTES // size, 1)), columns=columns)
-            for place, steps in _episodes(file, batches, chosen, EPISODE_BYTES // size):
+            for place, steps in _episodes(file, batches_of(file, opened, columns), chosen):
                 yield place, steps if names is None else partial(_completed, steps)
     except OSError as error:
         if error.errno is not None:
@@ -76,6 +73,18 @@ def parquet_episodes(file: Path, keys: Collection[str] | None = None, names: Nam
         yield str(file), partial(refuse, "it is damaged: it holds a text that is none")
     except ValueError as error:
         yield str(file), partial(refuse, str(error))
+
+
+def batches_of(file: Path, opened: parquet.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Rows of the columns, about `PART_BYTES` at a time, never more than an episode may take.
+
+    Raises:
+        ValueError: a step takes more than `STEP_BYTES`.
+    """
+    mean, most = step_bytes(file, columns)
+    if mean > STEP_BYTES:
+        refuse(f"a step of it takes {mean // MIB} MiB, more than the {STEP_BYTES // MIB} MiB that are read")
+    yield from opened.iter_batches(max(min(ROWS, PART_BYTES // mean, EPISODE_BYTES // most), 1), columns=columns)
 
 
 def _first_line(error: Exception) -> str:
@@ -135,39 +144,40 @@ def _leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
         yield kind
 
 
-def _episodes(file: Path, batches: Iterable[pa.RecordBatch], chosen: Names, longest: int) -> Iterator[Found]:
-    """The episodes of parts of a file; `longest`: steps of one."""
-    rows, unfinished = _Rows(file, longest), set[Any]()
+def _episodes(file: Path, batches: Iterable[pa.RecordBatch], chosen: Names) -> Iterator[Found]:
+    """The episodes of parts of a file."""
+    rows, unfinished = _Rows(file), set[Any]()
     for batch in batches:
         numbers = _numbers(batch.column(chosen[NUMBER][0]))
+        row_bytes = batch.nbytes / max(len(numbers), 1)
         steps = ColumnSteps({key: _column(batch, names) for key, names in chosen.items() if key != NUMBER})
         starts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
         for start, end in pairwise([0, *starts.tolist(), len(numbers)]):
             if rows.parts and numbers[start] != rows.number:
                 yield rows.episode(unfinished)
-                rows = _Rows(file, longest)
-            rows.add(numbers[start], steps.between(start, end), end - start)
+                rows = _Rows(file)
+            rows.add(numbers[start], steps.between(start, end), (end - start) * row_bytes)
     if rows.parts:
         yield rows.episode(unfinished)
 
 
 class _Rows:
-    """The rows of one episode, which may lie in several parts of the file; at most `longest` of them are held."""
+    """The rows of one episode, which may lie in several parts of the file; at most `EPISODE_BYTES` of them are held."""
 
-    def __init__(self, file: Path, longest: int) -> None:
-        self._file, self._longest = file, longest
+    def __init__(self, file: Path) -> None:
+        self._file = file
         self.parts: list[ColumnSteps] = []
         self.number: Any = None
-        self._length = 0
+        self._bytes = 0.0
 
-    def add(self, number: Any, part: ColumnSteps, length: int) -> None:
-        self.number, self._length = number, self._length + length
-        self.parts = [part] if self._length > self._longest else [*self.parts, part]
+    def add(self, number: Any, part: ColumnSteps, part_bytes: float) -> None:
+        self.number, self._bytes = number, self._bytes + part_bytes
+        self.parts = [part] if self._bytes > EPISODE_BYTES else [*self.parts, part]
 
     def episode(self, unfinished: set[Any]) -> Found:
         """The episode; `unfinished`: the numbers of those before it that no step ended."""
         place = f"{self._file}, episode {self.number}"
-        if self._length > self._longest:
+        if self._bytes > EPISODE_BYTES:
             return place, partial(refuse, f"it takes more than the {EPISODE_BYTES // MIB} MiB that an episode may")
         returns = self.number in unfinished
         unfinished.discard(self.number)

@@ -15,6 +15,8 @@ STEP_KEYS = ("obs", "action", "next_obs", "reward", "terminated", "truncated", "
 ACTION_LOGP, CHOSEN = "action_logp", "policy_action"
 ACTION_PROB, TIME = "action_prob", "t"  # other files may have them: the likelihood itself, and when the step was
 NO_SUCCESSOR = "its last step has no successor, as the recording ends there and has no new_obs"
+MIB = 1024 * 1024
+EPISODE_BYTES = 4096 * MIB  # that an episode may take in memory
 
 Steps = list[dict[str, Any]]
 Column = Array | list[Any]  # an item for each step

@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from pyarrow import parquet
 from tests.trainer.offline.test_episodes import reader
 
 from reef.algorithms.bc import BCConfig
@@ -121,6 +122,21 @@ def test_images_that_are_packed_are_unpacked(form: str, root: Path) -> None:
     (expected,) = MinariStorage.read(root / "test" / "set-v0" / "data").get_episodes([1])
     episodes = list(reader(IMAGE, spaces.Discrete(2)).read(files_of("minari://test/set-v0")))
     np.testing.assert_array_equal(episodes[1].next_obs[:, 0], expected["observations"][1:])
+
+
+def test_all_packed_images_of_a_file_count_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played(root, "parquet", IMAGE, spaces.Discrete(2), jpeg=True)
+    (file,) = (root / "test" / "set-v0" / "data" / "0").glob("*.parquet")
+    size = parquet.read_table(file).nbytes
+    for limit, expected in ((size * 2, 3), (size // 2, 0)):
+        for module in ("minari.reader", "parquet_reader"):
+            monkeypatch.setattr(f"reef.offline.{module}.EPISODE_BYTES", limit)
+        episodes = reader(IMAGE, spaces.Discrete(2)).read(files_of("minari://test/set-v0"))
+        if expected:
+            assert len(list(episodes)) == expected
+        else:
+            with pytest.raises(ConfigError, match="it takes more than the .* MiB that are read"):
+                list(episodes)
 
 
 @pytest.mark.parametrize("form", FORMATS)

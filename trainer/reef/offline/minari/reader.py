@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from reef.errors import ConfigError
 from reef.offline.minari.data_set import HDF5, DataSet
 from reef.offline.minari.values import Stored, values_of
-from reef.offline.parquet_footer import step_bytes
-from reef.offline.parquet_reader import EPISODE_BYTES, MIB
-from reef.offline.steps import Column, ColumnSteps, Found, refuse, wrong_step
+from reef.offline.parquet_reader import batches_of
+from reef.offline.steps import EPISODE_BYTES, MIB, Column, ColumnSteps, Found, refuse, wrong_step
 
 if TYPE_CHECKING:
     import h5py
@@ -161,10 +160,14 @@ def _table(file: Path, form: str) -> pa.Table:
     from pyarrow import parquet
 
     if form == "parquet":
-        with parquet.ParquetFile(file) as opened:
-            if opened.metadata.num_rows * step_bytes(file, opened.schema_arrow.names) > EPISODE_BYTES:
-                refuse(f"it takes more than the {EPISODE_BYTES // MIB} MiB that are read")
-            return opened.read()
+        with parquet.ParquetFile(file, pre_buffer=False) as opened:
+            schema, batches, size = opened.schema_arrow, list[pa.RecordBatch](), 0
+            for batch in batches_of(file, opened, schema.names):
+                size += batch.nbytes
+                if size > EPISODE_BYTES:
+                    refuse(f"it takes more than the {EPISODE_BYTES // MIB} MiB that are read")
+                batches.append(batch)
+            return pa.Table.from_batches(batches, schema)
     with pa.OSFile(str(file)) as stream:
         return pa.ipc.open_file(stream).read_all()
 
