@@ -174,6 +174,7 @@ TABLES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "flags-of-texts": (lambda _: table(terminated=["no", "yes"]), "expected numbers"),
     "an-end-in-the-middle": (lambda _: table(terminated=[True, False]), "step 1 of 2 ended the episode"),
     "out-of-order": (lambda _: table(t=[1, 0]), "its steps are out of order"),
+    "out-of-order-unsigned": (lambda _: table(t=pa.array([1, 0], pa.uint32())), "its steps are out of order"),
     "a-number-twice": (
         lambda _: table(3, episode=[1, 2, 1]), "rows with its number are before other episodes, too"),
 }  # fmt: skip

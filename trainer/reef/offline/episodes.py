@@ -107,7 +107,7 @@ class EpisodeReader:
         if ended[:-1].any():
             raise ValueError(f"step {ended.argmax() + 1} of {len(ended)} ended the episode, and others follow it")
         truncated[-1] |= ~terminated[-1]  # the recording was cut
-        if (times := optional_column(steps, TIME)) is not None and not (np.diff(_numbers(TIME, times)) > 0).all():
+        if (times := optional_column(steps, TIME)) is not None and not _grows(_numbers(TIME, times)):
             raise ValueError(f"its steps are out of order: {TIME} does not grow from each to the next")
         return Rollout(
             obs=rows.obs[part],
@@ -187,6 +187,11 @@ def _numbers(key: str, values: Column) -> Array:
     if found.dtype.kind not in NUMBERS or found.ndim != 1:
         raise ValueError(f"{key} is not a number in each step")
     return found
+
+
+def _grows(numbers: Array) -> bool:
+    """Whether each is larger than the one before; a difference of unsigned numbers would never be negative."""
+    return bool((numbers[1:] > numbers[:-1]).all())
 
 
 def _chosen(
