@@ -148,6 +148,21 @@ def test_a_killed_writer_leaves_no_torn_parquet_under_its_name(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet.part"]
 
 
+@pytest.mark.parametrize(("limit", "value"), [("GROUP_ROWS", 20), ("GROUP_BYTES", 1000)])
+def test_short_episodes_share_a_group_of_rows(
+    limit: str, value: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"reef.offline.episode_files.{limit}", value)
+    episodes = [PlayedEpisode(n, steps=[step([n, 1]), step([n, 2], last=True)]) for n in range(103)]
+    path = write(tmp_path / "a.parquet", episodes)
+    metadata = parquet.ParquetFile(path).metadata
+    rows = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+    assert 5 < len(rows) < 50
+    assert set(rows[:-1]) == {rows[0]}
+    assert 0 < rows[-1] < rows[0], "the last group is not full, and is not lost"
+    assert [steps()[1]["obs"] for _, steps in recorded_in(path)] == [[n, 2] for n in range(103)]
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [(b"PAR1 and then nothing", "it is no Parquet, perhaps cut off"), (b"", "it is no Parquet, perhaps cut off")],

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 PARQUET = ".parquet"
 ENDINGS = (".json", ".jsonl", PARQUET)
+GROUP_ROWS, GROUP_BYTES = 10_000, 8 * MIB  # of a group of rows in Parquet, which is written once it has one of them
 LINE_BYTES = 256 * MIB  # that a line of JSON may take, which takes ten times as much as it is parsed
 
 
@@ -111,7 +112,8 @@ class JsonLinesFile:
 class ParquetFile:
     """Parquet cannot be read before its end is written: until then it is `<name>.part`, which a killed process leaves.
 
-    The first episode says which columns there are beside those, and what type each one has.
+    The first episode says which columns there are beside those, and what type each one has. Several short episodes are
+    one group of rows, as a file says of each group where it is, which readers read before all else.
     """
 
     def __init__(self, path: str, *, new: bool = False, compressed: Sequence[str] | None = None) -> None:
@@ -125,9 +127,12 @@ class ParquetFile:
             raise FileExistsError(path)
         self._stream = self._part.open("xb" if new else "wb")
         self._writer: Any = None
+        # the episodes of the group of rows under way, and what they take in memory
+        self._group: list[pa.Table] = []
+        self._group_rows = self._group_bytes = 0
 
     def add(self, episode: PlayedEpisode) -> None:
-        """Write an episode as a group of rows; StorageError for a key or a type that the first one does not have."""
+        """Add an episode to the group under way; StorageError for a key or a type that the first one does not have."""
         import pyarrow as pa
         from pyarrow import parquet
 
@@ -145,15 +150,27 @@ class ParquetFile:
                 columns = [table.schema.field(name) for name in self._compressed]
                 codec = {leaf: "lz4" for column in columns for leaf in _leaves(column)}
             self._writer = parquet.ParquetWriter(self._stream, table.schema, compression=codec)
-        self._writer.write_table(table)
+        self._group.append(table)
+        self._group_rows += table.num_rows
+        self._group_bytes += table.nbytes
+        if self._group_rows >= GROUP_ROWS or self._group_bytes >= GROUP_BYTES:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        import pyarrow as pa
+
+        if self._group:
+            self._writer.write_table(pa.concat_tables(self._group))
+            self._group, self._group_rows, self._group_bytes = [], 0, 0
 
     def size(self) -> int:
-        """Bytes that were written so far."""
-        return self._stream.tell()
+        """Bytes that were written so far, and those that the group of rows under way takes in memory."""
+        return self._stream.tell() + self._group_bytes
 
     def close(self) -> None:
-        """Write the end, and put the file in its place."""
+        """Write the rest and the end, and put the file in its place."""
         if self._writer is not None:
+            self._write_group()
             self._writer.close()
         self._stream.close()
         if self._writer is not None:

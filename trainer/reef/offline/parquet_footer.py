@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from reef.offline.steps import refuse
 
 MAGIC = b"PAR1"
-LONGEST = 2**26  # bytes of the end that are read
+LONGEST = 2**28  # bytes of the end that are read
 VALUE_BYTES = 8  # that a number takes, at most
 NO_PARQUET = "it is no Parquet, perhaps cut off"
 TEXT = 6  # the type of columns of texts and bytes
@@ -44,8 +44,7 @@ def step_bytes(file: Path, columns: Collection[str]) -> StepBytes:
             if field != ROW_GROUPS:
                 reader.skip(kind)
                 continue
-            for _ in range(reader.length()):
-                groups.append(_of_group(reader, columns))
+            groups.extend(_of_group(reader, columns) for _ in range(reader.length()))
     except (IndexError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(NO_PARQUET) from error
     return StepBytes(max(group.mean for group in groups), max(group.most for group in groups))
