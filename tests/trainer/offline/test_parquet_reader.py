@@ -121,3 +121,13 @@ def test_an_episode_is_as_large_as_its_own_texts(tmp_path: Path, monkeypatch: py
     assert table.nbytes < 2**20 < 2000 * 200_000
     (steps,) = steps_in(tmp_path / "a.parquet")
     assert steps.columns["info"] == texts
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())])
+def test_an_episode_may_be_named_by_any_kind_of_text(kind: pa.DataType, tmp_path: Path) -> None:
+    """Polars writes large strings, pandas a dictionary of categories."""
+    numbers = pa.array(["1", "1", "2"]).cast(kind)
+    parquet.write_table(pa.table({"episode": numbers, "obs": [1, 2, 3]}), tmp_path / "a.parquet")
+    found = list(parquet_episodes(tmp_path / "a.parquet"))
+    assert [place.rpartition(" ")[2] for place, _ in found] == ["1", "2"]
+    assert [steps().columns["obs"].tolist() for _, steps in found] == [[1, 2], [3]]  # type: ignore[union-attr]

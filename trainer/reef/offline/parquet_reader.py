@@ -114,7 +114,9 @@ def _check_type(key: str, name: str, kind: pa.DataType, *, is_part: bool) -> Non
     from pyarrow import types
 
     if key == NUMBER:
-        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_string(kind)):
+        value = kind.value_type if types.is_dictionary(kind) else kind
+        is_text = types.is_string(value) or types.is_large_string(value) or types.is_string_view(value)
+        if not (is_text or types.is_integer(value) or types.is_floating(value)):
             refuse(f"its column {name!r} holds {kind}, expected the number of an episode")
         return
     if is_part and not _is_number(kind):
@@ -192,6 +194,10 @@ class _Rows:
 
 def _numbers(column: pa.Array) -> Any:
     """[N] of the episode of each row."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.DictionaryArray):
+        column = column.dictionary_decode()
     if column.null_count:
         refuse("a row has no number of its episode")
     numbers = column.to_numpy(zero_copy_only=False)
