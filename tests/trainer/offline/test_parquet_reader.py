@@ -131,3 +131,11 @@ def test_an_episode_may_be_named_by_any_kind_of_text(kind: pa.DataType, tmp_path
     found = list(parquet_episodes(tmp_path / "a.parquet"))
     assert [place.rpartition(" ")[2] for place, _ in found] == ["1", "2"]
     assert [steps().columns["obs"].tolist() for _, steps in found] == [[1, 2], [3]]  # type: ignore[union-attr]
+
+
+def test_a_list_of_one_column_is_an_axis_of_one(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"id": [1, 1], "thrust": [0.5, 1.0]}), tmp_path / "a.parquet")
+    for column, shape in (("thrust", (2,)), (["thrust"], (2, 1))):
+        names = {"episode": "id", "obs": ["thrust"], "action": column, "next_obs": "thrust"}
+        (steps,) = steps_in(tmp_path / "a.parquet", names=names)
+        assert np.shape(steps.columns["action"]) == shape

@@ -21,7 +21,7 @@ import numpy as np
 from reef.errors import ConfigError, StorageError
 from reef.offline import rllib_files
 from reef.offline.minari.reader import minari_episodes
-from reef.offline.parquet_reader import parquet_episodes
+from reef.offline.parquet_reader import Names, parquet_episodes
 from reef.offline.steps import ACTION_LOGP, CHOSEN, MIB, NO_SUCCESSOR, NUMBER, Found, Steps, refuse
 from reef.trees import json_safe
 
@@ -217,9 +217,7 @@ def _plain(step: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def recorded_in(
-    file: Path, keys: Collection[str] | None = None, names: Mapping[str, Sequence[str]] | None = None
-) -> Iterator[Found]:
+def recorded_in(file: Path, keys: Collection[str] | None = None, names: Names | None = None) -> Iterator[Found]:
     """Yield for each episode where it is, and a function that returns its steps or raises what is wrong.
 
     `file`: or the folder of a data set of Minari. `keys`, `names`: of Parquet, as of `parquet_episodes`. One episode is

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import parquet
 
-Names = Mapping[str, Sequence[str]]  # by the key of a step: its column, or the columns that are its parts
+Names = Mapping[str, str | list[str]]  # by the key of a step: its column, or the columns with a number each
 ROWS = 10_000  # that are read at a time, at most
 PART_BYTES = 64 * MIB  # that rows which are read at a time may take
 STEP_BYTES = 256 * MIB  # that a step may take
@@ -60,7 +60,7 @@ def parquet_episodes(file: Path, keys: Collection[str] | None = None, names: Nam
         # Without a buffer of its size a whole group of rows would be read at a time.
         with parquet.ParquetFile(file, pre_buffer=False, buffer_size=READ_BYTES) as opened:
             chosen = _chosen(opened.schema_arrow, keys, names)
-            columns = [name for parts in chosen.values() for name in parts]
+            columns = list(chain.from_iterable(map(_listed, chosen.values())))
             for place, steps in _episodes(file, batches_of(file, opened, columns), chosen):
                 yield place, steps if names is None else partial(_completed, steps)
     except OSError as error:
@@ -95,17 +95,21 @@ def _chosen(schema: pa.Schema, keys: Collection[str] | None, names: Names | None
     """The columns to read by the key of a step; ValueError where one is missing, or holds what is not read."""
     if names is None:
         known = dict.fromkeys(schema.names) if keys is None else [key for key in (*keys, NUMBER) if key in schema.names]
-        names = {key: [key] for key in known}
+        names = {key: key for key in known}
         if NUMBER not in schema.names:
             refuse(f"it has no column {NUMBER!r}, only {schema.names}. To name its columns set input_config.columns")
     for key, parts in names.items():
-        for name in parts:
+        for name in _listed(parts):
             if name not in schema.names:
                 refuse(f"it has no column {name!r}.{nearest(name, schema.names)} It has {schema.names}")
             if schema.names.count(name) > 1:
                 refuse(f"it has the column {name!r} twice")
-            _check_type(key, name, schema.field(name).type, is_part=len(parts) > 1)
+            _check_type(key, name, schema.field(name).type, is_part=isinstance(parts, list))
     return names
+
+
+def _listed(names: str | list[str]) -> list[str]:
+    return names if isinstance(names, list) else [names]
 
 
 def _check_type(key: str, name: str, kind: pa.DataType, *, is_part: bool) -> None:
@@ -120,7 +124,7 @@ def _check_type(key: str, name: str, kind: pa.DataType, *, is_part: bool) -> Non
             refuse(f"its column {name!r} holds {kind}, expected the number of an episode")
         return
     if is_part and not _is_number(kind):
-        refuse(f"its column {name!r} holds {kind}, expected a number, as it is one of several parts of {key}")
+        refuse(f"its column {name!r} holds {kind}, expected a number, as it is in a list of columns of {key}")
     for leaf in _leaf_types(kind):
         if types.is_binary(leaf) or types.is_large_binary(leaf) or types.is_fixed_size_binary(leaf):
             refuse(f"its column {name!r} holds {leaf}, which is not read, as it may be a pickle, which can run code")
@@ -150,7 +154,7 @@ def _episodes(file: Path, batches: Iterable[pa.RecordBatch], chosen: Names) -> I
     """The episodes of parts of a file."""
     rows, unfinished = _Rows(file), set[Any]()
     for batch in batches:
-        numbers = _numbers(batch.column(chosen[NUMBER][0]))
+        numbers = _numbers(batch.column(chosen[NUMBER]))
         row_bytes = batch.nbytes / max(len(numbers), 1)
         steps = ColumnSteps({key: _column(batch, names) for key, names in chosen.items() if key != NUMBER})
         starts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
@@ -225,10 +229,10 @@ def _completed(steps: Callable[[], ColumnSteps]) -> ColumnSteps:
     return ColumnSteps(columns if "next_obs" in columns else with_successors(columns))
 
 
-def _column(batch: pa.RecordBatch, names: Sequence[str]) -> Column:
-    """[N, ...] of one column, [N, n] of n columns."""
-    if len(names) == 1:
-        return values_of(batch.column(names[0]))
+def _column(batch: pa.RecordBatch, names: str | list[str]) -> Column:
+    """[N, ...] of one column, [N, n] of a list of n columns."""
+    if isinstance(names, str):
+        return values_of(batch.column(names))
     columns = [batch.column(name) for name in names]
     if any(column.null_count for column in columns):
         refuse(f"one of {names} has no value in one of the steps")

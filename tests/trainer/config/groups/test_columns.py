@@ -18,10 +18,10 @@ def test_names_are_those_of_steps() -> None:
     assert list(column_problems({"columns": COLUMNS})) == []
     assert named_columns({"columns": COLUMNS}) == {
         "obs": ["x", "v"],
-        "action": ["a"],
-        "reward": ["r"],
-        "terminated": ["done"],
-        "episode": ["id"],
+        "action": "a",
+        "reward": "r",
+        "terminated": "done",
+        "episode": "id",
     }
 
 

@@ -64,7 +64,7 @@ def test_a_column_may_hold_lists_and_successors(tmp_path: Path) -> None:
         ({"obs": "name"}, "its column 'name' holds string, expected numbers"),
         (
             {"obs": ["x", "state"]},
-            "its column 'state' holds .*, expected a number, as it is one of several parts of obs",
+            "its column 'state' holds .*, expected a number, as it is in a list of columns of obs",
         ),
         ({"obs": ["x", "v"]}, r"an observation has the shape \(2,\), expected \(4,\)"),
         ({"episode_id": "state"}, "its column 'state' holds .*, expected the number of an episode"),

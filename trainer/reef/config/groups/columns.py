@@ -28,12 +28,12 @@ MAY_BE_SEVERAL = ("obs", "new_obs", "actions")
 EXAMPLE = "{'columns': {'obs': 'state', 'actions': 'a', 'rewards': 'r', 'terminateds': 'done', 'episode_id': 'id'}}"
 
 
-def named_columns(input_config: Mapping[str, Any]) -> dict[str, list[str]] | None:
-    """By the key of a step the columns that it is in; None where the setting names none."""
+def named_columns(input_config: Mapping[str, Any]) -> dict[str, str | list[str]] | None:
+    """By the key of a step its column, or the list of columns with a number each; None where the setting names none."""
     if "columns" not in input_config:
         return None
     given = input_config["columns"].items()
-    return {KEYS[name]: [columns] if isinstance(columns, str) else list(columns) for name, columns in given}
+    return {KEYS[name]: columns if isinstance(columns, str) else list(columns) for name, columns in given}
 
 
 def column_problems(input_config: Mapping[str, Any]) -> Iterator[str]:
