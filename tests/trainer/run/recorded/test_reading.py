@@ -98,3 +98,13 @@ def test_a_function_has_columns_of_its_own() -> None:
     config.offline_data(input_=read, input_config={"columns": 5})
     with config.build():
         assert seen == [{"columns": 5}]
+
+
+def test_each_place_of_a_mapping_says_what_it_leaves_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+        parquet.write_table(table(), tmp_path / place / "good.parquet")
+        (tmp_path / place / "bad.parquet").write_text("x")
+    steps_of(tmp_path, COLUMNS, input_={str(tmp_path / place): 1 for place in ("a", "b")})
+    for place in ("a", "b"):
+        assert f"left out of the recorded episodes: {tmp_path / place / 'bad.parquet'}: it is no Parquet" in caplog.text

@@ -30,7 +30,8 @@ def recorded_sources(
         ConfigError: there is no such file.
     """
     policy, columns = runner.policy, runner.columns
-    reader = EpisodeReader(
+    new_reader = partial(
+        EpisodeReader,
         policy.observation_layout,
         policy.action_layout,
         None if config.actions_in_input_normalized else columns.action_transform,
@@ -41,10 +42,14 @@ def recorded_sources(
     )
     if is_function(config.input_):
         make = load_function(config.input_, "input_", "ioctx")
-        return [RecordedSource(partial(_read_own, reader, make, IOContext(config)))]
+        return [RecordedSource(partial(_read_own, new_reader(), make, IOContext(config)))]
     places: Any = config.input_
     weights = places.items() if isinstance(places, dict) else [(places, 1.0)]
-    return [RecordedSource(partial(reader.read, files_of(on_this_machine(place))), weight) for place, weight in weights]
+    # Each place has a reader of its own, which holds what it read last.
+    return [
+        RecordedSource(partial(new_reader().read, files_of(on_this_machine(place))), weight)
+        for place, weight in weights
+    ]
 
 
 def steps_to_draw(config: AlgorithmConfig, runner: PolicyRunner, n_step: int | None) -> RecordedSteps | ShuffleWindow:
