@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -245,3 +246,19 @@ def test_an_image_that_is_none() -> None:
         values_of(space, [b"no image"], jpeg=True)
     with pytest.raises(ValueError, match="an image is no JPEG"):
         values_of(space, [None], jpeg=True)
+
+
+@pytest.mark.parametrize(
+    ("module", "form", "reason"),
+    [
+        ("h5py", "hdf5", "has HDF5, which `pip install 'reef.minari.'` can read"),
+        ("PIL", "parquet", "observations: it has images packed as JPEG, which `pip install 'reef.minari.'` can read"),
+    ],
+)
+def test_without_its_package_a_data_set_is_refused(
+    module: str, form: str, reason: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played(root, form, IMAGE, spaces.Discrete(2), jpeg=True)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError, match=reason):
+        list(reader(IMAGE, spaces.Discrete(2)).read(files_of("minari://test/set-v0")))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from reef.errors import ConfigError
 from reef.offline.steps import Column, refuse
 from reef.types import Array
 
@@ -65,8 +66,11 @@ def _may_be_image(space: Any, shape: tuple[int, ...]) -> bool:
 
 
 def _images(stored: Sequence[Any], shape: tuple[int, ...]) -> Array:
-    """[N, *shape] of N images that are packed as JPEG, which has lost details of them."""
-    from PIL import Image
+    """[N, *shape] of N images that are packed as JPEG, which has lost details of them; ConfigError without Pillow."""
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise ConfigError("it has images packed as JPEG, which `pip install 'reef[minari]'` can read") from error
 
     images = np.empty((len(stored), *shape), np.uint8)
     for index, packed in enumerate(stored):
