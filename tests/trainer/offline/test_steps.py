@@ -47,6 +47,7 @@ def test_the_next_row_is_the_successor(plain: bool) -> None:
     assert successors(True) == [0]
     with pytest.raises(ValueError, match="its last step has no successor"):
         successors(False)
+    assert successors(False, True, False) == [1, 2, 2], "an episode that goes on after its end is refused later"
 
 
 def test_only_the_first_reasons_are_kept() -> None:

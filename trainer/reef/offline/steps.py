@@ -70,9 +70,11 @@ def optional_column(steps: Steps | ColumnSteps, key: str) -> Column | None:
 def with_successors(columns: Mapping[str, Column]) -> dict[str, Column]:
     """Columns with `next_obs`: the observation of the next row, or of the last row its own one, if it terminated.
 
-    A last row that did not terminate has no successor and is left out; ValueError where it is the only one.
+    A last row that did not terminate has no successor and is left out; ValueError where it is the only one. It stays
+    where a row before it ended the episode, which is then refused as any other that goes on after its end.
     """
-    obs, ended = columns["obs"], bool(columns["terminated"][-1])
+    obs, truncated = columns["obs"], columns.get("truncated", [])
+    ended = bool(np.any(columns["terminated"])) or bool(np.any(truncated[:-1]))
     if not ended and len(obs) == 1:
         refuse(NO_SUCCESSOR)
     kept = {key: values if ended else values[:-1] for key, values in columns.items()}

@@ -108,3 +108,12 @@ def test_each_place_of_a_mapping_says_what_it_leaves_out(tmp_path: Path, caplog:
     steps_of(tmp_path, COLUMNS, input_={str(tmp_path / place): 1 for place in ("a", "b")})
     for place in ("a", "b"):
         assert f"left out of the recorded episodes: {tmp_path / place / 'bad.parquet'}: it is no Parquet" in caplog.text
+
+
+@pytest.mark.parametrize(("done", "cut"), [([0] * 6, [0, 1, 0, 0, 0, 0]), ([0, 1, 0, 0, 0, 0], [0] * 6)])
+def test_a_row_after_the_end_is_no_successor(
+    done: list[int], cut: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    parquet.write_table(table(done=done, cut=cut), tmp_path / "a.parquet")
+    assert len(steps_of(tmp_path / "a.parquet", COLUMNS | {"truncateds": "cut"}).rewards) == 2, "of the second"
+    assert "episode first: step 2 of 3 ended the episode, and others follow it" in caplog.text
