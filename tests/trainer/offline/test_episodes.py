@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from gymnasium import spaces
+from pyarrow import parquet
 
 from reef.algorithms.ppo import PPOConfig
 from reef.batch import Rollout
@@ -266,3 +268,13 @@ def test_what_evaluate_writes_is_read(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found.obs[1:], found.next_obs[:-1])
         mean = policy.act(found.obs[:, 0], {})[0].inputs[:, :1]
         np.testing.assert_allclose(np.clip(mean, -1, 1), found.actions[:, 0], atol=1e-5)
+
+
+def test_what_was_read_last_is_not_held(tmp_path: Path) -> None:
+    table = pa.table({key: [value] * 2 for key, value in step().items()} | {"episode": [1, 2]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    reads = reader()
+    held = [reads._whole is not None for _ in reads.read([tmp_path / "a.parquet"])]
+    assert held == [True, True]
+    assert reads._whole is None
+    assert reads._rows_of_whole is None

@@ -89,6 +89,7 @@ class EpisodeReader:
                 continue
             count += 1
             yield episode
+        self._whole = self._rows_of_whole = None
         if not count:
             reason = f"{wrong.reasons[0]}." if wrong.count else if_none
             more = f" {wrong.count} are left out." if wrong.count > 1 else ""
