@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import h5py
     import pyarrow as pa
 
-NUMBER = {"type": "Discrete"}  # the space of a number for each step
+SCALAR = {"type": "Discrete"}  # the space of a number for each step
 DEEPEST = 8  # parts of parts that are read
 Read = Callable[[str], Stored]  # the values of an episode by the name that Minari gives them
 
@@ -43,9 +43,9 @@ def _steps(data: DataSet, read: Read, keys: Collection[str] | None) -> ColumnSte
     columns = {
         "obs": _values(read, "observations", data.observations, jpeg=data.jpeg),
         "action": _values(read, "actions", data.actions, jpeg=data.jpeg),
-        "reward": _values(read, "rewards", NUMBER),
-        "terminated": _values(read, "terminations", NUMBER),
-        "truncated": _values(read, "truncations", NUMBER),
+        "reward": _values(read, "rewards", SCALAR),
+        "terminated": _values(read, "terminations", SCALAR),
+        "truncated": _values(read, "truncations", SCALAR),
     }
     count = len(columns["obs"]) - 1
     for key in ("action", "reward", "terminated", "truncated"):
