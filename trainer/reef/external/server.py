@@ -180,7 +180,7 @@ class PolicyServer:
         """Raise BusyError where these episodes are to wait.
 
         Where `_is_crowded`, episodes that need not be whole are cut with each step. Those that must be go on to their
-        end, and no other one begins.
+        end, and no other one begins while one of them does. Where none does, their application may wait for this one.
         """
         if self._queue.is_full:
             raise BusyError("the queue of steps is full until some were learned from")
@@ -193,10 +193,10 @@ class PolicyServer:
                 "open episodes hold %d steps, with max_queued_steps=%d: until they hold fewer, %s. Raise it, or let "
                 "fewer applications play at a time.",
                 self._episodes.held, self._queue.most,
-                "no other one begins" if self._policies.whole else "they are cut into shorter fragments",
+                "no other one begins while these go on" if self._policies.whole else "they are cut into shorter fragments",
             )  # fmt: skip
-        begins = any(episode.learns and not episode.length for episode in episodes)
-        if self._is_crowded and self._policies.whole and begins:
+        begins = not any(episode.length for episode in episodes)
+        if self._is_crowded and self._policies.whole and begins and self._episodes.any_goes_on():
             raise BusyError("open episodes hold as many steps as may wait: no other one begins until some end")
 
     def _put(self, played: Played | None) -> None:

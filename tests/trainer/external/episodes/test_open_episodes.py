@@ -12,6 +12,7 @@ from applications import acted, client_of, observation
 
 from reef import PolicyClient
 from reef.errors import EpisodeLostError, ExternalEpisodeError, PolicyServerError
+from reef.external.episodes import open_episodes
 from reef.external.episodes.episode import Asked
 from reef.external.episodes.open_episodes import BusyError, Limits, OpenEpisodes
 from reef.external.episodes.steps import AgentSteps
@@ -91,6 +92,22 @@ def test_whole_episodes_go_on_and_no_other_one_begins(serve: Serve, algorithm: s
     play(client, [third], 1)
     assert worker.sample(12).episodes[0].length == 12
     assert held(worker) == MOST // 2 + 1
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "PG"])
+def test_an_application_with_several_episodes_does_not_wait_for_itself(
+    serve: Serve, algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_episodes, "GOES_ON_S", 0.2)
+    given = {"batch_mode": "complete_episodes"} if algorithm == "PPO" else {}
+    worker = serve(algorithm, input_config={"max_queued_steps": MOST}, **given)
+    client = client_of(worker, timeout_s=10.0)
+    episodes = begin(client, 3)
+    play(client, episodes[:2], MOST // 2)
+    play(client, episodes, 1)  # the third begins although the others cannot end before
+    both = [episodes[0], *begin(client, 1)]
+    client.get_action(both, {episode: observation() for episode in both})  # one of them has begun
+    assert held(worker) == MOST + 5
 
 
 def test_episodes_without_an_application_do_not_hold_up_others(serve: Serve) -> None:
