@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import pytest
 from applications import address, client_of, observation
+from gymnasium import spaces
 
 from reef.batch import Rollout
 from reef.external import server
@@ -384,6 +385,14 @@ def test_a_fragment_that_does_not_fit_is_refused(serve: Serve, changed: dict[str
     status, found = ask(serve(), "fragments", fragments(**changed))
     assert status == 400
     assert text in found
+
+
+@pytest.mark.parametrize(("action", "status"), [(1.5, 200), (1e30, 400)])
+def test_a_fragment_with_an_impossible_action_is_refused(serve: Serve, action: float, status: int) -> None:
+    worker = serve(action_space=spaces.Box(-1, 1, (1,)))  # a policy may choose one outside, which is clipped then
+    found = ask(worker, "fragments", fragments(actions=np.array([[0.0], [action]])))
+    assert found[0] == status
+    assert status == 200 or found[1] == "fragment: actions has one that is impossible by its dist_inputs."
 
 
 def test_without_a_critic_a_fragment_is_a_whole_episode(serve: Serve) -> None:

@@ -193,7 +193,7 @@ class PolicyServer:
                 "open episodes hold %d steps, with max_queued_steps=%d: until they hold fewer, %s. Raise it, or let "
                 "fewer applications play at a time.",
                 self._episodes.held, self._queue.most,
-                "no other one begins while these go on" if self._policies.whole else "they are cut into shorter fragments",
+                "no other begins while they go on" if self._policies.whole else "they are cut into shorter fragments",
             )  # fmt: skip
         begins = not any(episode.length for episode in episodes)
         if self._is_crowded and self._policies.whole and begins and self._episodes.any_goes_on():
