@@ -246,6 +246,8 @@ def test_wrong_use_is_refused_and_the_episode_goes_on(serve: Serve, mode: str, m
     monkeypatch.setattr(external_policies, "MOST_AGENTS", 1)
     with pytest.raises(ExternalEpisodeError, match="there are 1 agents, which is the most"):
         client.get_action(episode, {"blue": observation()})
+    with pytest.raises(ExternalEpisodeError, match="agent 'green': there are 1 agents, which is the most"):
+        client.get_action(client.start_episode(), {"blue": observation(), "green": observation()})
     client.log_returns(episode, {"red": 1.0}, None, {"red": True, "blue": False, "__all__": False})
     assert client.get_action(episode, {"red": observation()}) == {}
     client.end_episode(episode, {})
@@ -286,6 +288,39 @@ def test_without_a_critic_the_episode_of_each_agent_is_whole(serve: Serve, mode:
     shared = sample.rollouts["shared"]
     assert len(sample.rollouts["solo"]) == LENGTH  # in spite of fragments of 4 steps
     assert (len(shared), shared.terminated.sum()) == (LENGTH, 2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_agent_with_as_many_steps_as_there_may_be_ends(
+    serve: Serve, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = serve("PG", **OF_TEAMS)
+    client = client_of(worker, mode)
+    for policies in (worker.source._server._policies, getattr(client._acts, "policies", None)):
+        if policies is not None:
+            monkeypatch.setattr(policies, "fragment_length", 2)
+    episode = client.start_episode()
+    for _ in range(2):
+        client.get_action(episode, {"red": observation()})
+    with pytest.raises(ExternalEpisodeError, match="has 2 steps, which is the most"):
+        client.get_action(episode, {"red": observation()})
+    client.log_returns(episode, {"red": 1.0}, None, {"red": True})
+    client.get_action(episode, {"red": observation(), "blue": observation()})
+    client.end_episode(episode, {})
+    assert len(worker.sample(3).rollouts["solo"]) == 2
+
+
+def test_a_filter_learns_from_right_requests_of_episodes_that_learn(serve: Serve) -> None:
+    worker = serve(**OF_TEAMS, observation_filter="MeanStdFilter")
+    client = client_of(worker)
+    own, watched = client.start_episode(), client.start_episode(training_enabled=False)
+    for agents in (1, 2):
+        client.get_action(own, {"red": observation(), **({"blue": observation()} if agents == 2 else {})})
+        client.get_action(watched, {"red": observation()})
+        with pytest.raises(ConfigError, match="the observation has shape"):
+            client.get_action(own, {"red": observation(), "blue": [1.0]})
+    assert worker.filters["solo"].stat.count == 2
+    assert worker.filters["shared"].stat.count == 1
 
 
 def test_agents_are_lost_with_their_server(serve: Serve) -> None:

@@ -38,7 +38,7 @@ class PolicyOfApplications:
         rewards = self.runner.columns.reward_transform(np.array([steps.newest_reward + reward], np.float32))
         return policy.after_step(newest.memory, newest.action[None], rewards, NOT_DONE)
 
-    def observed(self, observation: Any, *, update: bool = True) -> Array:
+    def observed(self, observation: Any, *, update: bool = False) -> Array:
         """A value of the observation space -> [*obs] as the network takes it; ConfigError for another value.
 
         `update`: the filter learns from it.

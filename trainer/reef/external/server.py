@@ -22,7 +22,7 @@ from reef.external.fragments import checked
 from reef.external.last_answers import LastAnswers
 from reef.external.listening.connections import body_of, serve
 from reef.external.listening.token import TokenCheck
-from reef.external.policies import PoliciesOfApplications, actions_of, rows_of
+from reef.external.policies import PoliciesOfApplications, actions_of, rows_by_episode
 from reef.external.wire import (
     CONTENT_TYPE,
     REQUEST,
@@ -157,18 +157,16 @@ class PolicyServer:
             )
         if any(episode.learns for episode in episodes):
             self._check_room(episodes)
-        for step, episode in zip(steps, episodes, strict=True):
-            self._policies.check(episode, step.agent_id, step.reward)
-        asked = [self._policies.read(step, episode) for step, episode in zip(steps, episodes, strict=True)]
+        asked = self._policies.read(steps, episodes)
         self._acting.update(ids)
         try:
             acted = await self._act(asked)
         finally:
             self._acting.difference_update(ids)
-        for episode_id, episode in found.items():
+        for episode_id, rows in rows_by_episode(steps, asked, acted).items():
             cut_after = self._policies.fragment_length if self._policies.whole or not self._is_crowded else 1
-            with self._episodes.counted(episode):
-                self._put(episode.record(*rows_of(episode_id, steps, asked, acted), cut_after))
+            with self._episodes.counted(found[episode_id]):
+                self._put(found[episode_id].record(*rows, cut_after))
         return _response(Actions(actions=actions_of(steps, asked, acted)))
 
     @property
