@@ -317,6 +317,38 @@ def test_requests_that_come_together_are_one_forward_pass(serve: Serve, monkeypa
     assert len(rows) < 8
 
 
+def test_a_request_that_fails_does_not_fail_those_that_came_with_it(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = serve()
+    names = [f"e{i}" for i in range(6)]
+    for name in names:
+        ask(worker, "episodes", {"episode_id": name})
+    rows, choose = [], worker.runners["default_policy"].choose
+
+    def failing(obs: Any, timestep: int) -> Any:
+        rows.append(len(obs))
+        if len(rows) == 1:
+            time.sleep(1.0)  # in which the others come
+        if (obs == 1).any():
+            raise ZeroDivisionError("of the policy")
+        return choose(obs, timestep)
+
+    monkeypatch.setattr(worker.runners["default_policy"], "choose", failing)
+    statuses: dict[str, int] = {}
+
+    def act(name: str) -> None:
+        statuses[name] = ask(worker, "steps", step(name, obs=observation(1.0 if name == "e5" else 0.0)))[0]
+
+    threads = [threading.Thread(target=act, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == dict.fromkeys(names[:5], 200) | {"e5": 500}
+    assert max(rows) > 1
+
+
 def test_weights_are_sent_once_per_version(serve: Serve) -> None:
     worker = serve()
     first = ask(worker, "weights")[1]

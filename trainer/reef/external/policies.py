@@ -138,6 +138,16 @@ class PoliciesOfApplications:
                 found[place] = one
         return found
 
+    def answers(self, requests: Sequence[Sequence[Asked]]) -> list[list[tuple[Any, Acted | None]] | Exception]:
+        """`act` for each request, all in one forward pass; where that fails each is tried by itself."""
+        try:
+            acted = iter(self.act([each for asked in requests for each in asked]))
+            return [[next(acted) for _ in asked] for asked in requests]
+        except Exception as error:  # perhaps of an observation that no other request is to suffer from
+            if len(requests) == 1:
+                return [error]
+            return [answer for asked in requests for answer in self.answers([asked])]
+
     def specification(self, max_request_bytes: int) -> Specification:
         """What a client needs to act by itself; ConfigError where it cannot."""
         filters = [policy.runner.filter for policy in self.by_id.values()]

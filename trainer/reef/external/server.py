@@ -78,6 +78,23 @@ class PolicyServer:
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
 
+    def drop_episodes(self) -> None:
+        """Drop all open episodes, whose clients get EpisodeLostError, and what waits in the queue.
+
+        The caller does not hold the lock of the policies, for which the server's thread may wait.
+        """
+
+        def drop() -> None:
+            self._episodes.drop_all()
+            self._queue.clear()
+            dropped.set()
+
+        dropped = threading.Event()
+        with contextlib.suppress(RuntimeError):  # stopped before
+            self._loop.call_soon_threadsafe(drop)
+            while not dropped.wait(0.1) and self._thread.is_alive():
+                pass
+
     def _run(self, listening: socket.socket) -> None:
         try:
             with contextlib.closing(self._loop):
@@ -163,6 +180,8 @@ class PolicyServer:
             acted = await self._act(asked)
         finally:
             self._acting.difference_update(ids)
+        for episode_id in found:
+            self._episodes.found(episode_id)  # not dropped meanwhile
         for episode_id, rows in rows_by_episode(steps, asked, acted).items():
             cut_after = self._policies.fragment_length if self._policies.whole or not self._is_crowded else 1
             with self._episodes.counted(found[episode_id]):
@@ -214,23 +233,19 @@ class PolicyServer:
 
     def _act_for_all(self) -> None:
         waiting, self._waiting = self._waiting, []
-        try:
-            found = iter(self._policies.act([each for asked, _ in waiting for each in asked]))
-        except Exception as error:
-            for _, future in waiting:
-                if not future.done():
-                    future.set_exception(error)
-            return
-        for asked, future in waiting:
-            own = [next(found) for _ in asked]
-            if not future.done():  # its client is gone
-                future.set_result(own)
+        answers = self._policies.answers([asked for asked, _ in waiting])
+        for (_, future), answer in zip(waiting, answers, strict=True):
+            if future.done():  # its client is gone
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
 
     async def _end(self, request: web.Request) -> web.Response:
         message = decode(await _body(request), EndEpisode)
         episode = self._found(message.episode_id)
-        with self._episodes.counted(episode):
-            last = self._policies.last(message.steps, episode)
+        last = self._policies.last(message.steps, episode)
         self._episodes.drop(message.episode_id)
         self._put(episode.end(last, truncated=message.truncated))
         return _response(None)

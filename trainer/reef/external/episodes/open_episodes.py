@@ -86,6 +86,11 @@ class OpenEpisodes:
         episode = self._episodes.pop(episode_id, None)
         self.held -= episode.held if episode else 0
 
+    def drop_all(self) -> None:
+        """Forget all episodes."""
+        for episode_id in list(self._episodes):
+            self.drop(episode_id)
+
     def drop_idle(self) -> None:
         """Forget episodes that no request came for in a long time: their application is gone."""
         for episode_id in [key for key, episode in self._episodes.items() if self._is_idle(episode)]:
