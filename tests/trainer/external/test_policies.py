@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -324,11 +323,11 @@ def test_a_filter_learns_from_right_requests_of_episodes_that_learn(serve: Serve
 
 
 def test_agents_are_lost_with_their_server(serve: Serve) -> None:
-    worker = serve(**OF_TEAMS, input_config={"episode_timeout": 0.2})
+    worker = serve(**OF_TEAMS)
     client = client_of(worker)
     episode = client.start_episode()
     client.get_action(episode, {"red": observation()})
-    time.sleep(0.3)
+    worker.source._server._episodes.found(episode).used_at -= 301.0  # episode_timeout is 300
     with pytest.raises(EpisodeLostError, match="is not open here"):
         client.get_action(episode, {"red": observation()})
     assert client.get_action(client.start_episode(), {"red": observation()})["red"] in (0, 1)

@@ -219,7 +219,9 @@ def test_connections_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) 
     worker = serve()
     threads = threading.active_count()
     held = [socket.create_connection(("127.0.0.1", worker.source.port)) for _ in range(2)]
-    time.sleep(0.1)
+    for connection in held:  # one that was answered counts
+        connection.sendall(b"GET /v1/weights?version=0 HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
     with socket.create_connection(("127.0.0.1", worker.source.port)) as third:
         third.settimeout(30)
         answer = b"".join(iter(lambda: third.recv(1000), b""))
@@ -283,9 +285,10 @@ def test_a_full_queue_makes_clients_wait(serve: Serve) -> None:
 
 
 def test_open_episodes_are_bounded_and_idle_ones_dropped(serve: Serve) -> None:
-    worker = serve(input_config={"max_episodes": 2, "episode_timeout": 0.5})
+    worker = serve(input_config={"max_episodes": 2})
     assert [ask(worker, "episodes", {"episode_id": name})[0] for name in "abc"] == [200, 200, 429]
-    time.sleep(0.6)
+    for name in "ab":
+        worker.source._server._episodes.found(name).used_at -= 301.0  # episode_timeout is 300
     assert ask(worker, "steps", step("a"))[0] == 404
     assert ask(worker, "episodes", {"episode_id": "c"})[0] == 200
     assert ask(worker, "episodes", {"episode_id": "d"})[0] == 200
