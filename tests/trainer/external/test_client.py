@@ -515,6 +515,7 @@ def answering(*statuses: int) -> Iterator[str]:
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             self.send_response(left.pop(0))
+            self.send_header("Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT")
             self.end_headers()
             self.wfile.write(b"<html>")
 

@@ -34,6 +34,11 @@ def by_episode(agent: Any, episode: Any) -> str:
     return "solo" if str(episode.episode_id).startswith("own") else "shared"
 
 
+def by_worker(agent: Any, episode: Any) -> str:
+    """One that depends on the worker."""
+    return "solo" if episode.worker_index == 2 else "shared"
+
+
 def failing(agent: Any) -> str:
     raise ZeroDivisionError("of the user")
 
@@ -202,6 +207,18 @@ def test_a_policy_may_be_chosen_in_each_episode(serve: Serve) -> None:
             assert {*sample.rollouts} == {policy_id}
             assert len(sample.rollouts[policy_id]) == 2
             assert (sample.env_steps, sample.progress) == (1, 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mapping_function_finds_the_worker_s_index(mode: str) -> None:
+    worker = ExternalWorker(settings(**OF_TEAMS | {"policy_mapping_fn": by_worker}).checked(), worker_index=2)
+    try:
+        client = client_of(worker, mode)
+        client.get_action(episode := client.start_episode(), {"red": observation()})
+        client.end_episode(episode, {})
+        assert {*worker.sample(1).rollouts} == {"solo"}
+    finally:
+        worker.stop()
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -31,11 +31,11 @@ class PolicyOfApplications:
         self.records_inputs = "action_dist_inputs" in runner.policy.acting_extras
 
     def memory(self, steps: AgentSteps, reward: float) -> RecurrentState:
-        """What the policy remembers of an agent's steps, [1, ...] each, if the last is credited this reward too."""
+        """What the policy remembers of an agent's steps, [1, ...] each, if the last one is credited this reward."""
         policy, newest = self.runner.policy, steps.newest
         if newest is None:
             return policy.initial_state(1)
-        rewards = self.runner.columns.reward_transform(np.array([steps.newest_reward + reward], np.float32))
+        rewards = self.runner.columns.reward_transform(np.array([reward], np.float32))
         return policy.after_step(newest.memory, newest.action[None], rewards, NOT_DONE)
 
     def observed(self, observation: Any, *, update: bool = False) -> Array:

@@ -38,7 +38,9 @@ class LocalActing:
             policy_id: PolicyRunner(config, 0, own, policy_id) for policy_id, own in SpacesAlone(config).columns.items()
         }
         length = min(_fitting(specification, runner) for runner in runners.values())
-        self.policies = PoliciesOfApplications(config, runners, threading.RLock(), self._published, length)
+        self.policies = PoliciesOfApplications(
+            config, runners, threading.RLock(), self._published, length, specification.worker_index
+        )
         self.update_weights()
 
     def _published(self) -> tuple[int, int]:

@@ -59,7 +59,7 @@ class PoliciesOfApplications:
         steps = episode.agents.get(ONLY_AGENT if agent_id is None else agent_id)
         # What an agent of several gets before it acts is the episode's alone.
         acted = self.has_agents or (steps is not None and steps.newest is not None)
-        check_reward(where, reward, steps.newest_reward if steps else 0.0, has_acted=acted)
+        check_reward(where, reward, 0.0, has_acted=acted)
         if steps is not None and not ends and not self.may_cut and len(steps.rewards) >= self.fragment_length:
             raise ExternalEpisodeError(
                 f"{where} has {self.fragment_length} steps, which is the most: use_critic=False "
@@ -161,6 +161,7 @@ class PoliciesOfApplications:
             settings=as_sent(self.config),
             fragment_length=self.fragment_length,
             max_request_bytes=max_request_bytes,
+            worker_index=self._worker_index,
         )
 
     def weights(self) -> tuple[dict[PolicyId, bytes], int, int]:
