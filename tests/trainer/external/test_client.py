@@ -95,6 +95,31 @@ def test_an_action_of_the_application_is_learned_from_as_it_was(serve: Serve, mo
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_an_action_outside_of_its_bounds_is_refused(serve: Serve, mode: str) -> None:
+    client = client_of(serve(action_space=spaces.Box(-1, 1, (1,))), mode)
+    episode = client.start_episode()
+    for action in (1e30, -1.001):
+        with pytest.raises(
+            ConfigError, match=rf"no value of Box.*: {action:g} is outside of its bounds".replace("+", r"\+")
+        ):
+            client.log_action(episode, observation(), [action])
+    client.log_action(episode, observation(), [1.0])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_makes_the_network_overflow_is_refused_and_the_episode_goes_on(serve: Serve, mode: str) -> None:
+    model = {"fcnet_hiddens": [8], "fcnet_activation": "relu"}
+    worker = serve(observation_space=spaces.Box(-np.inf, np.inf, (3,), np.float32), model=model)
+    worker.set_weights({name: np.full_like(values, 1e10) for name, values in worker.get_weights().items()})
+    client = client_of(worker, mode)
+    episode = client.start_episode()
+    for call in (client.get_action, lambda *given: client.log_action(*given, 1)):
+        with pytest.raises(ConfigError, match="network's outputs for the observation are NaN or infinite"):
+            call(episode, observation(3e38))
+    assert client.get_action(episode, observation()) in (0, 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_actions_have_the_form_of_their_space(serve: Serve, mode: str) -> None:
     box = spaces.Box(np.full(2, 4.0, np.float32), np.full(2, 6.0, np.float32))
     space = spaces.Dict({"move": box, "press": spaces.Discrete(3, start=5)})
@@ -490,6 +515,7 @@ def answering(*statuses: int) -> Iterator[str]:
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             self.send_response(left.pop(0))
+            self.send_header("Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT")
             self.end_headers()
             self.wfile.write(b"<html>")
 

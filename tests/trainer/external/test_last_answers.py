@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Coroutine
 from typing import Any
 
@@ -13,6 +15,10 @@ from reef.external.last_answers import LastAnswers, numbered
 from reef.external.wire import MessageError
 
 DONE: list[str] = []
+
+
+class Body:
+    """Of a request."""
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +61,25 @@ def test_a_repeat_waits_for_the_first() -> None:
 def test_what_failed_is_done_again() -> None:
     first, second = results(("a/1", failing()), ("a/1", work("x")))
     assert (type(first), second) == (ZeroDivisionError, "x")
+
+
+def test_nothing_is_kept_of_a_request_that_failed() -> None:
+    body = Body()
+    kept = weakref.ref(body)
+
+    async def fail(body: Body) -> str:
+        raise ZeroDivisionError
+
+    async def ask(body: Body) -> LastAnswers[str]:
+        answers: LastAnswers[str] = LastAnswers(10)
+        with pytest.raises(ZeroDivisionError):
+            await answers.once("a/1", fail(body))
+        return answers
+
+    answers = asyncio.run(ask(body))
+    del body
+    gc.collect()
+    assert (kept(), len(answers._last)) == (None, 1)
 
 
 def test_a_request_that_comes_late_is_refused() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +32,11 @@ def team(agent: Any, *_: Any) -> str:
 def by_episode(agent: Any, episode: Any) -> str:
     """One that is asked in each episode."""
     return "solo" if str(episode.episode_id).startswith("own") else "shared"
+
+
+def by_worker(agent: Any, episode: Any) -> str:
+    """One that depends on the worker."""
+    return "solo" if episode.worker_index == 2 else "shared"
 
 
 def failing(agent: Any) -> str:
@@ -206,6 +210,18 @@ def test_a_policy_may_be_chosen_in_each_episode(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_a_mapping_function_finds_the_worker_s_index(mode: str) -> None:
+    worker = ExternalWorker(settings(**OF_TEAMS | {"policy_mapping_fn": by_worker}).checked(), worker_index=2)
+    try:
+        client = client_of(worker, mode)
+        client.get_action(episode := client.start_episode(), {"red": observation()})
+        client.end_episode(episode, {})
+        assert {*worker.sample(1).rollouts} == {"solo"}
+    finally:
+        worker.stop()
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_several_episodes_of_several_agents(serve: Serve, mode: str) -> None:
     worker = serve(**OF_TEAMS)
     client = client_of(worker, mode)
@@ -246,6 +262,8 @@ def test_wrong_use_is_refused_and_the_episode_goes_on(serve: Serve, mode: str, m
     monkeypatch.setattr(external_policies, "MOST_AGENTS", 1)
     with pytest.raises(ExternalEpisodeError, match="there are 1 agents, which is the most"):
         client.get_action(episode, {"blue": observation()})
+    with pytest.raises(ExternalEpisodeError, match="agent 'green': there are 1 agents, which is the most"):
+        client.get_action(client.start_episode(), {"blue": observation(), "green": observation()})
     client.log_returns(episode, {"red": 1.0}, None, {"red": True, "blue": False, "__all__": False})
     assert client.get_action(episode, {"red": observation()}) == {}
     client.end_episode(episode, {})
@@ -288,12 +306,45 @@ def test_without_a_critic_the_episode_of_each_agent_is_whole(serve: Serve, mode:
     assert (len(shared), shared.terminated.sum()) == (LENGTH, 2)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_an_agent_with_as_many_steps_as_there_may_be_ends(
+    serve: Serve, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = serve("PG", **OF_TEAMS)
+    client = client_of(worker, mode)
+    for policies in (worker.source._server._policies, getattr(client._acts, "policies", None)):
+        if policies is not None:
+            monkeypatch.setattr(policies, "fragment_length", 2)
+    episode = client.start_episode()
+    for _ in range(2):
+        client.get_action(episode, {"red": observation()})
+    with pytest.raises(ExternalEpisodeError, match="has 2 steps, which is the most"):
+        client.get_action(episode, {"red": observation()})
+    client.log_returns(episode, {"red": 1.0}, None, {"red": True})
+    client.get_action(episode, {"red": observation(), "blue": observation()})
+    client.end_episode(episode, {})
+    assert len(worker.sample(3).rollouts["solo"]) == 2
+
+
+def test_a_filter_learns_from_right_requests_of_episodes_that_learn(serve: Serve) -> None:
+    worker = serve(**OF_TEAMS, observation_filter="MeanStdFilter")
+    client = client_of(worker)
+    own, watched = client.start_episode(), client.start_episode(training_enabled=False)
+    for agents in (1, 2):
+        client.get_action(own, {"red": observation(), **({"blue": observation()} if agents == 2 else {})})
+        client.get_action(watched, {"red": observation()})
+        with pytest.raises(ConfigError, match="the observation has shape"):
+            client.get_action(own, {"red": observation(), "blue": [1.0]})
+    assert worker.filters["solo"].stat.count == 2
+    assert worker.filters["shared"].stat.count == 1
+
+
 def test_agents_are_lost_with_their_server(serve: Serve) -> None:
-    worker = serve(**OF_TEAMS, input_config={"episode_timeout": 0.2})
+    worker = serve(**OF_TEAMS)
     client = client_of(worker)
     episode = client.start_episode()
     client.get_action(episode, {"red": observation()})
-    time.sleep(0.3)
+    worker.source._server._episodes.found(episode).used_at -= 301.0  # episode_timeout is 300
     with pytest.raises(EpisodeLostError, match="is not open here"):
         client.get_action(episode, {"red": observation()})
     assert client.get_action(client.start_episode(), {"red": observation()})["red"] in (0, 1)

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import pytest
 from applications import address, client_of, observation
+from gymnasium import spaces
 
 from reef.batch import Rollout
 from reef.external import server
@@ -218,7 +219,9 @@ def test_connections_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) 
     worker = serve()
     threads = threading.active_count()
     held = [socket.create_connection(("127.0.0.1", worker.source.port)) for _ in range(2)]
-    time.sleep(0.1)
+    for connection in held:  # one that was answered counts
+        connection.sendall(b"GET /v1/weights?version=0 HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
     with socket.create_connection(("127.0.0.1", worker.source.port)) as third:
         third.settimeout(30)
         answer = b"".join(iter(lambda: third.recv(1000), b""))
@@ -282,9 +285,10 @@ def test_a_full_queue_makes_clients_wait(serve: Serve) -> None:
 
 
 def test_open_episodes_are_bounded_and_idle_ones_dropped(serve: Serve) -> None:
-    worker = serve(input_config={"max_episodes": 2, "episode_timeout": 0.5})
+    worker = serve(input_config={"max_episodes": 2})
     assert [ask(worker, "episodes", {"episode_id": name})[0] for name in "abc"] == [200, 200, 429]
-    time.sleep(0.6)
+    for name in "ab":
+        worker.source._server._episodes.found(name).used_at -= 301.0  # episode_timeout is 300
     assert ask(worker, "steps", step("a"))[0] == 404
     assert ask(worker, "episodes", {"episode_id": "c"})[0] == 200
     assert ask(worker, "episodes", {"episode_id": "d"})[0] == 200
@@ -314,6 +318,38 @@ def test_requests_that_come_together_are_one_forward_pass(serve: Serve, monkeypa
     assert statuses == [200] * 8
     assert sum(rows) == 8
     assert len(rows) < 8
+
+
+def test_a_request_that_fails_does_not_fail_those_that_came_with_it(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = serve()
+    names = [f"e{i}" for i in range(6)]
+    for name in names:
+        ask(worker, "episodes", {"episode_id": name})
+    rows, choose = [], worker.runners["default_policy"].choose
+
+    def failing(obs: Any, timestep: int) -> Any:
+        rows.append(len(obs))
+        if len(rows) == 1:
+            time.sleep(1.0)  # in which the others come
+        if (obs == 1).any():
+            raise ZeroDivisionError("of the policy")
+        return choose(obs, timestep)
+
+    monkeypatch.setattr(worker.runners["default_policy"], "choose", failing)
+    statuses: dict[str, int] = {}
+
+    def act(name: str) -> None:
+        statuses[name] = ask(worker, "steps", step(name, obs=observation(1.0 if name == "e5" else 0.0)))[0]
+
+    threads = [threading.Thread(target=act, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == dict.fromkeys(names[:5], 200) | {"e5": 500}
+    assert max(rows) > 1
 
 
 def test_weights_are_sent_once_per_version(serve: Serve) -> None:
@@ -384,6 +420,14 @@ def test_a_fragment_that_does_not_fit_is_refused(serve: Serve, changed: dict[str
     status, found = ask(serve(), "fragments", fragments(**changed))
     assert status == 400
     assert text in found
+
+
+@pytest.mark.parametrize(("action", "status"), [(1.5, 200), (1e30, 400)])
+def test_a_fragment_with_an_impossible_action_is_refused(serve: Serve, action: float, status: int) -> None:
+    worker = serve(action_space=spaces.Box(-1, 1, (1,)))  # a policy may choose one outside, which is clipped then
+    found = ask(worker, "fragments", fragments(actions=np.array([[0.0], [action]])))
+    assert found[0] == status
+    assert status == 200 or found[1] == "fragment: actions has one that is impossible by its dist_inputs."
 
 
 def test_without_a_critic_a_fragment_is_a_whole_episode(serve: Serve) -> None:

@@ -19,7 +19,7 @@ from gymnasium import spaces
 from reef import PolicyClient, PolicyServerInput, SACConfig
 from reef.callbacks import DefaultCallbacks
 from reef.config.groups.inputs import IOContext
-from reef.errors import ConfigError, PolicyServerError
+from reef.errors import ConfigError, EpisodeLostError, PolicyServerError
 from reef.external.server import PolicyServer
 from reef.external.worker import ExternalWorker
 
@@ -197,6 +197,45 @@ def test_a_restored_run_learns_from_nothing_that_was_played_before(tmp_path: Pat
         assert (result["num_env_steps_sampled"], result["num_env_steps_trained"]) == (0, 0)
         play_steps(client, 7)
         assert algorithm.train()["num_env_steps_trained"] == 0
+
+
+def test_an_episode_that_is_open_ends_with_a_restore(tmp_path: Path) -> None:
+    with settings(train_batch_size=8).build() as algorithm:
+        worker = algorithm.workers.local_worker()
+        client = client_of(worker)
+        algorithm.save(tmp_path / "checkpoint")
+        play_steps(client, 8)
+        algorithm.train()
+        episode = client.start_episode()
+        for _ in range(3):
+            client.get_action(episode, observation())
+        algorithm.restore(tmp_path / "checkpoint")
+        with pytest.raises(EpisodeLostError, match="is not open here"):
+            client.get_action(episode, observation())
+        assert worker.source._server._episodes.held == 0
+        play_steps(client, 8)
+        stats = algorithm.train()["info"]["learner"]["default_policy"]["learner_stats"]
+        assert (stats["staleness"], stats["staleness_max"]) == (0, 0)
+
+
+def test_an_answer_that_comes_after_a_restore_is_of_no_episode(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = serve(rollout_fragment_length=1)
+    client = client_of(worker, timeout_s=30.0)
+    episode = client.start_episode()
+    client.get_action(episode, observation())
+    policies, state = worker.source._server._policies, worker.state()
+
+    def answers(requests: Any) -> Any:
+        found = type(policies).answers(policies, requests)
+        worker.source._server._episodes.drop_all()  # as a restore does when the action is chosen
+        return found
+
+    monkeypatch.setattr(policies, "answers", answers)
+    with pytest.raises(EpisodeLostError, match="is not open here"):
+        client.get_action(episode, observation())
+    assert worker.source.queue.steps == 0
+    worker.stop()
+    worker.set_state(state)  # a server that was stopped holds up nobody
 
 
 def play_steps(client: PolicyClient, steps: int) -> None:

@@ -14,6 +14,7 @@ from reef.external.episodes.episode import Asked
 from reef.external.episodes.steps import Acted, AgentSteps
 from reef.rollout.policies.connectors import TO_ENV
 from reef.rollout.policy_runner import PolicyRunner
+from reef.spaces import first_outside
 from reef.types import Array, RecurrentState
 
 NOT_DONE = np.zeros(1, np.bool_)
@@ -30,14 +31,14 @@ class PolicyOfApplications:
         self.records_inputs = "action_dist_inputs" in runner.policy.acting_extras
 
     def memory(self, steps: AgentSteps, reward: float) -> RecurrentState:
-        """What the policy remembers of an agent's steps, [1, ...] each, if the last is credited this reward too."""
+        """What the policy remembers of an agent's steps, [1, ...] each, if the last one is credited this reward."""
         policy, newest = self.runner.policy, steps.newest
         if newest is None:
             return policy.initial_state(1)
-        rewards = self.runner.columns.reward_transform(np.array([steps.newest_reward + reward], np.float32))
+        rewards = self.runner.columns.reward_transform(np.array([reward], np.float32))
         return policy.after_step(newest.memory, newest.action[None], rewards, NOT_DONE)
 
-    def observed(self, observation: Any, *, update: bool = True) -> Array:
+    def observed(self, observation: Any, *, update: bool = False) -> Array:
         """A value of the observation space -> [*obs] as the network takes it; ConfigError for another value.
 
         `update`: the filter learns from it.
@@ -60,6 +61,8 @@ class PolicyOfApplications:
             wrong = None if flat.shape == layout.shape and np.isfinite(flat).all() else f"got {action!r}"
             if wrong is None and (impossible := layout.first_impossible(flat)):
                 wrong = f"got {impossible[1]}, expected {impossible[2]}"
+            if wrong is None and (outside := first_outside(layout, flat)):
+                wrong = f"{outside[1]:g} is outside of its bounds"
         except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
             wrong = str(error)
         if wrong is not None:
@@ -79,7 +82,7 @@ class PolicyOfApplications:
     def act(self, asked: Sequence[Asked]) -> list[tuple[Any, Acted]]:
         """For each observation the value of the action space that the policy chose, and what is recorded.
 
-        That is the application's own action, where it has one.
+        That is the application's own action, where it has one. ConfigError where the network finds no finite numbers.
         """
         obs = np.stack([each.obs for each in asked if each.obs is not None])  # all have one
         memory = {name: np.concatenate([each.memory[name] for each in asked]) for name in asked[0].memory}
@@ -89,6 +92,11 @@ class PolicyOfApplications:
             self.runner.recurrent = memory
             actions, inputs = self.runner.choose(obs, timestep)
             after = self.runner.recurrent
+        if not np.isfinite(inputs).all():
+            raise ConfigError(
+                "the network's outputs for the observation are NaN or infinite: its values are too large, or the "
+                "learner has diverged."
+            )
         found = []
         for i, (value, each) in enumerate(zip(self.for_application(actions), asked, strict=True)):
             found_inputs = np.array(inputs[i]) if self.records_inputs else None

@@ -76,7 +76,8 @@ class Connection:
                 if status not in AGAIN:
                     return self._result(status, content, answer)
                 problem = content.decode("utf-8", "replace")
-                wait_s = min(float(headers.get("Retry-After", wait_s)), LONGEST_WAIT_S)
+                asked_s = headers.get("Retry-After", "")
+                wait_s = min(float(asked_s) if asked_s.isdecimal() else wait_s, LONGEST_WAIT_S)  # else a date
             if time.monotonic() + wait_s > deadline:
                 raise PolicyServerError(f"policy server {self._address}: {problem}. Asked for {self._timeout_s:g} s.")
             time.sleep(wait_s)

@@ -20,7 +20,7 @@ class LastAnswers(Generic[T]):
     def __init__(self, most_clients: int) -> None:
         """`most_clients`: of more, those that were idle the longest are forgotten."""
         self._most = most_clients
-        self._last: OrderedDict[str, tuple[int, asyncio.Task[T]]] = OrderedDict()
+        self._last: OrderedDict[str, tuple[int, asyncio.Task[T] | None]] = OrderedDict()  # None: it failed
 
     async def once(self, request: str, work: Coroutine[Any, Any, T]) -> T:
         """What `work` returns, or what that of the same request (the value of the header `REQUEST`) did.
@@ -36,7 +36,7 @@ class LastAnswers(Generic[T]):
         except (MessageError, ExternalEpisodeError):
             work.close()
             raise
-        if number == last and task is not None and not _has_failed(task):
+        if number == last and task is not None:
             work.close()
             return await asyncio.shield(task)
         task = asyncio.ensure_future(work)
@@ -44,7 +44,12 @@ class LastAnswers(Generic[T]):
         self._last.move_to_end(client)
         if len(self._last) > self._most:
             self._last.popitem(last=False)
-        return await task
+        try:
+            return await task
+        except BaseException:  # its traceback holds the whole request
+            if self._last.get(client) == (number, task):
+                self._last[client] = number, None
+            raise
 
 
 def numbered(request: str) -> tuple[str, int]:
@@ -56,7 +61,3 @@ def numbered(request: str) -> tuple[str, int]:
             "and a whole number that grows with each request."
         )
     return client, int(number)
-
-
-def _has_failed(task: asyncio.Task[Any]) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)

@@ -15,7 +15,7 @@ from reef.errors import ConfigError, EpisodeLostError, ExternalEpisodeError, Pol
 from reef.external.connection import Connection
 from reef.external.episodes.episode import ExternalEpisode, Played
 from reef.external.fragments import as_messages
-from reef.external.policies import PoliciesOfApplications, actions_of, rows_of
+from reef.external.policies import PoliciesOfApplications, actions_of, rows_by_episode
 from reef.external.wire import EndEpisode, EpisodeStarted, PublishedWeights, Specification, Step
 from reef.rollout.policy_runner import PolicyRunner
 
@@ -38,7 +38,9 @@ class LocalActing:
             policy_id: PolicyRunner(config, 0, own, policy_id) for policy_id, own in SpacesAlone(config).columns.items()
         }
         length = min(_fitting(specification, runner) for runner in runners.values())
-        self.policies = PoliciesOfApplications(config, runners, threading.RLock(), self._published, length)
+        self.policies = PoliciesOfApplications(
+            config, runners, threading.RLock(), self._published, length, specification.worker_index
+        )
         self.update_weights()
 
     def _published(self) -> tuple[int, int]:
@@ -76,14 +78,11 @@ class LocalActing:
         """The actions for observations of different episodes and agents."""
         self._update_if_due()
         episodes = [self._episodes[step.episode_id] for step in steps]
-        for step, episode in zip(steps, episodes, strict=True):
-            self.policies.check(episode, step.agent_id, step.reward)
-        asked = [self.policies.read(step, episode) for step, episode in zip(steps, episodes, strict=True)]
+        asked = self.policies.read(steps, episodes)
         acted = self.policies.act(asked)
-        found = {episode.episode_id: episode for episode in episodes}
         played = [
-            episode.record(*rows_of(episode_id, steps, asked, acted), self.policies.fragment_length)
-            for episode_id, episode in found.items()
+            self._episodes[episode_id].record(*rows, self.policies.fragment_length)
+            for episode_id, rows in rows_by_episode(steps, asked, acted).items()
         ]
         for each in played:
             self._send(each)

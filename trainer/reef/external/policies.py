@@ -59,9 +59,7 @@ class PoliciesOfApplications:
         steps = episode.agents.get(ONLY_AGENT if agent_id is None else agent_id)
         # What an agent of several gets before it acts is the episode's alone.
         acted = self.has_agents or (steps is not None and steps.newest is not None)
-        check_reward(where, reward, steps.newest_reward if steps else 0.0, has_acted=acted)
-        if steps is None and len(episode.agents) >= MOST_AGENTS:
-            raise ExternalEpisodeError(f"{where}: there are {MOST_AGENTS} agents, which is the most. End some.")
+        check_reward(where, reward, 0.0, has_acted=acted)
         if steps is not None and not ends and not self.may_cut and len(steps.rewards) >= self.fragment_length:
             raise ExternalEpisodeError(
                 f"{where} has {self.fragment_length} steps, which is the most: use_critic=False "
@@ -81,8 +79,23 @@ class PoliciesOfApplications:
         start = EpisodeStart(episode.episode_id, 0, self._worker_index, tuple(self.by_id))
         return self.config.policy_of(agent, start)
 
-    def read(self, step: Step, episode: ExternalEpisode) -> Asked:
-        """A step, which was checked, as the policy takes it; ConfigError for a wrong value."""
+    def read(self, steps: Sequence[Step], episodes: Sequence[ExternalEpisode]) -> list[Asked]:
+        """The steps of a request, each with its episode, as the policies take them.
+
+        Raises ConfigError for a wrong value, ExternalEpisodeError for what an agent cannot do. Filters learn from the
+        observations of a request where all of it is right, and of episodes that are learned from.
+        """
+        _check_number_of_agents(steps, episodes)
+        for step, episode in zip(steps, episodes, strict=True):
+            self.check(episode, step.agent_id, step.reward, ends=step.done)
+        asked = [self._read(step, episode) for step, episode in zip(steps, episodes, strict=True)]
+        for place, (step, episode) in enumerate(zip(steps, episodes, strict=True)):
+            policy = self.by_id[asked[place].steps.policy_id]
+            if policy.runner.filter is not None and episode.learns and not step.done:
+                asked[place] = asked[place]._replace(obs=policy.observed(step.obs, update=True))
+        return asked
+
+    def _read(self, step: Step, episode: ExternalEpisode) -> Asked:
         if step.done and not self.has_agents:
             raise ConfigError("done: an episode of one agent ends as a whole. Leave it out.")
         if step.done and step.agent_id not in episode.agents:
@@ -110,7 +123,7 @@ class PoliciesOfApplications:
 
     def _end(self, agent: AgentId, steps: AgentSteps, obs: Any, reward: float) -> Asked:
         missing = obs is None and self.has_agents
-        seen = None if missing else self.by_id[steps.policy_id].observed(obs, update=False)
+        seen = None if missing else self.by_id[steps.policy_id].observed(obs)
         return Asked(agent, steps, reward, seen, {}, None, ends=True)
 
     def act(self, asked: Sequence[Asked]) -> list[tuple[Any, Acted | None]]:
@@ -125,6 +138,16 @@ class PoliciesOfApplications:
                 found[place] = one
         return found
 
+    def answers(self, requests: Sequence[Sequence[Asked]]) -> list[list[tuple[Any, Acted | None]] | Exception]:
+        """`act` for each request, all in one forward pass; where that fails each is tried by itself."""
+        try:
+            acted = iter(self.act([each for asked in requests for each in asked]))
+            return [[next(acted) for _ in asked] for asked in requests]
+        except Exception as error:  # perhaps of an observation that no other request is to suffer from
+            if len(requests) == 1:
+                return [error]
+            return [answer for asked in requests for answer in self.answers([asked])]
+
     def specification(self, max_request_bytes: int) -> Specification:
         """What a client needs to act by itself; ConfigError where it cannot."""
         filters = [policy.runner.filter for policy in self.by_id.values()]
@@ -138,6 +161,7 @@ class PoliciesOfApplications:
             settings=as_sent(self.config),
             fragment_length=self.fragment_length,
             max_request_bytes=max_request_bytes,
+            worker_index=self._worker_index,
         )
 
     def weights(self) -> tuple[dict[PolicyId, bytes], int, int]:
@@ -148,12 +172,29 @@ class PoliciesOfApplications:
             return files, *self.published()
 
 
-def rows_of(
-    episode_id: str, steps: Sequence[Step], asked: Sequence[Asked], acted: Sequence[tuple[Any, Acted | None]]
-) -> tuple[list[Asked], list[Acted | None]]:
-    """Those of one episode, as `ExternalEpisode.record` takes them."""
-    own = [place for place, step in enumerate(steps) if step.episode_id == episode_id]
-    return [asked[place] for place in own], [acted[place][1] for place in own]
+def _check_number_of_agents(steps: Sequence[Step], episodes: Sequence[ExternalEpisode]) -> None:
+    """Raise ExternalEpisodeError where an episode would have more than MOST_AGENTS."""
+    agents: dict[str, set[AgentId | None]] = {}
+    for step, episode in zip(steps, episodes, strict=True):
+        own = agents.setdefault(step.episode_id, set(episode.agents))
+        own.add(ONLY_AGENT if step.agent_id is None else step.agent_id)
+        if len(own) > MOST_AGENTS:
+            raise ExternalEpisodeError(
+                f"episode {step.episode_id!r}, agent {step.agent_id!r}: there are {MOST_AGENTS} agents, which is the "
+                "most. End some."
+            )
+
+
+def rows_by_episode(
+    steps: Sequence[Step], asked: Sequence[Asked], acted: Sequence[tuple[Any, Acted | None]]
+) -> dict[str, tuple[list[Asked], list[Acted | None]]]:
+    """By episode what belongs to it, as `ExternalEpisode.record` takes it."""
+    rows: dict[str, tuple[list[Asked], list[Acted | None]]] = {}
+    for step, each, (_, one) in zip(steps, asked, acted, strict=True):
+        own, results = rows.setdefault(step.episode_id, ([], []))
+        own.append(each)
+        results.append(one)
+    return rows
 
 
 def actions_of(steps: Sequence[Step], asked: Sequence[Asked], acted: Sequence[tuple[Any, Acted | None]]) -> list[Any]:

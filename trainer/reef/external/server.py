@@ -22,7 +22,7 @@ from reef.external.fragments import checked
 from reef.external.last_answers import LastAnswers
 from reef.external.listening.connections import body_of, serve
 from reef.external.listening.token import TokenCheck
-from reef.external.policies import PoliciesOfApplications, actions_of, rows_of
+from reef.external.policies import PoliciesOfApplications, actions_of, rows_by_episode
 from reef.external.wire import (
     CONTENT_TYPE,
     REQUEST,
@@ -77,6 +77,23 @@ class PolicyServer:
         with contextlib.suppress(RuntimeError):  # stopped before
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
+
+    def drop_episodes(self) -> None:
+        """Drop all open episodes, whose clients get EpisodeLostError, and what waits in the queue.
+
+        The caller does not hold the lock of the policies, for which the server's thread may wait.
+        """
+
+        def drop() -> None:
+            self._episodes.drop_all()
+            self._queue.clear()
+            dropped.set()
+
+        dropped = threading.Event()
+        with contextlib.suppress(RuntimeError):  # stopped before
+            self._loop.call_soon_threadsafe(drop)
+            while not dropped.wait(0.1) and self._thread.is_alive():
+                pass
 
     def _run(self, listening: socket.socket) -> None:
         try:
@@ -157,18 +174,18 @@ class PolicyServer:
             )
         if any(episode.learns for episode in episodes):
             self._check_room(episodes)
-        for step, episode in zip(steps, episodes, strict=True):
-            self._policies.check(episode, step.agent_id, step.reward)
-        asked = [self._policies.read(step, episode) for step, episode in zip(steps, episodes, strict=True)]
+        asked = self._policies.read(steps, episodes)
         self._acting.update(ids)
         try:
             acted = await self._act(asked)
         finally:
             self._acting.difference_update(ids)
-        for episode_id, episode in found.items():
+        for episode_id in found:
+            self._episodes.found(episode_id)  # not dropped meanwhile
+        for episode_id, rows in rows_by_episode(steps, asked, acted).items():
             cut_after = self._policies.fragment_length if self._policies.whole or not self._is_crowded else 1
-            with self._episodes.counted(episode):
-                self._put(episode.record(*rows_of(episode_id, steps, asked, acted), cut_after))
+            with self._episodes.counted(found[episode_id]):
+                self._put(found[episode_id].record(*rows, cut_after))
         return _response(Actions(actions=actions_of(steps, asked, acted)))
 
     @property
@@ -180,7 +197,7 @@ class PolicyServer:
         """Raise BusyError where these episodes are to wait.
 
         Where `_is_crowded`, episodes that need not be whole are cut with each step. Those that must be go on to their
-        end, and no other one begins.
+        end, and no other one begins while one of them does. Where none does, their application may wait for this one.
         """
         if self._queue.is_full:
             raise BusyError("the queue of steps is full until some were learned from")
@@ -193,10 +210,10 @@ class PolicyServer:
                 "open episodes hold %d steps, with max_queued_steps=%d: until they hold fewer, %s. Raise it, or let "
                 "fewer applications play at a time.",
                 self._episodes.held, self._queue.most,
-                "no other one begins" if self._policies.whole else "they are cut into shorter fragments",
+                "no other begins while they go on" if self._policies.whole else "they are cut into shorter fragments",
             )  # fmt: skip
-        begins = any(episode.learns and not episode.length for episode in episodes)
-        if self._is_crowded and self._policies.whole and begins:
+        begins = not any(episode.length for episode in episodes)
+        if self._is_crowded and self._policies.whole and begins and self._episodes.any_goes_on():
             raise BusyError("open episodes hold as many steps as may wait: no other one begins until some end")
 
     def _put(self, played: Played | None) -> None:
@@ -216,23 +233,19 @@ class PolicyServer:
 
     def _act_for_all(self) -> None:
         waiting, self._waiting = self._waiting, []
-        try:
-            found = iter(self._policies.act([each for asked, _ in waiting for each in asked]))
-        except Exception as error:
-            for _, future in waiting:
-                if not future.done():
-                    future.set_exception(error)
-            return
-        for asked, future in waiting:
-            own = [next(found) for _ in asked]
-            if not future.done():  # its client is gone
-                future.set_result(own)
+        answers = self._policies.answers([asked for asked, _ in waiting])
+        for (_, future), answer in zip(waiting, answers, strict=True):
+            if future.done():  # its client is gone
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
 
     async def _end(self, request: web.Request) -> web.Response:
         message = decode(await _body(request), EndEpisode)
         episode = self._found(message.episode_id)
-        with self._episodes.counted(episode):
-            last = self._policies.last(message.steps, episode)
+        last = self._policies.last(message.steps, episode)
         self._episodes.drop(message.episode_id)
         self._put(episode.end(last, truncated=message.truncated))
         return _response(None)

@@ -83,6 +83,11 @@ class PolicyServerInput:
         self._server = PolicyServer(self._socket, policies, self.queue, self._limits, self._token)
         log.info("policy server at http://%s:%d", self.address, self.port)
 
+    def drop_episodes(self) -> None:
+        """Drop the open episodes and what waits to be learned from, see `PolicyServer.drop_episodes`."""
+        if self._server is not None:
+            self._server.drop_episodes()
+
     def check(self) -> None:
         """Raise PolicyServerError where the server's thread failed: no application is answered any more."""
         if self._server is not None and (failure := self._server.failure) is not None:

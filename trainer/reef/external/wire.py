@@ -121,6 +121,7 @@ class Specification(Message):
     settings: dict[str, Any]
     fragment_length: int  # steps after which an episode is cut
     max_request_bytes: int
+    worker_index: int = 0  # that a mapping function of the server finds in an episode
 
 
 class PublishedWeights(Message):

@@ -117,11 +117,11 @@ class ExternalWorker(RolloutWorker):
             return super().state()
 
     def set_state(self, state: State) -> None:
-        """Restore what `state` returned, between two answers; steps that wait belong to the run before."""
+        """Restore what `state` returned, between two answers; episodes that are open belong to the run before."""
         with self.lock:
             super().set_state(state)
-            if self.source is not None:
-                self.source.queue.clear()
+        if self.source is not None:
+            self.source.drop_episodes()
 
     def set_weights(self, weights: Weights, version: int = 0, timestep: int = 0) -> None:
         """Set the published weights, between two answers of the server."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -12,6 +11,7 @@ from applications import acted, client_of, observation
 
 from reef import PolicyClient
 from reef.errors import EpisodeLostError, ExternalEpisodeError, PolicyServerError
+from reef.external.episodes import open_episodes
 from reef.external.episodes.episode import Asked
 from reef.external.episodes.open_episodes import BusyError, Limits, OpenEpisodes
 from reef.external.episodes.steps import AgentSteps
@@ -93,6 +93,22 @@ def test_whole_episodes_go_on_and_no_other_one_begins(serve: Serve, algorithm: s
     assert held(worker) == MOST // 2 + 1
 
 
+@pytest.mark.parametrize("algorithm", ["PPO", "PG"])
+def test_an_application_with_several_episodes_does_not_wait_for_itself(
+    serve: Serve, algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_episodes, "GOES_ON_S", 0.2)
+    given = {"batch_mode": "complete_episodes"} if algorithm == "PPO" else {}
+    worker = serve(algorithm, input_config={"max_queued_steps": MOST}, **given)
+    client = client_of(worker, timeout_s=10.0)
+    episodes = begin(client, 3)
+    play(client, episodes[:2], MOST // 2)
+    play(client, episodes, 1)  # the third begins although the others cannot end before
+    both = [episodes[0], *begin(client, 1)]
+    client.get_action(both, {episode: observation() for episode in both})  # one of them has begun
+    assert held(worker) == MOST + 5
+
+
 def test_episodes_without_an_application_do_not_hold_up_others(serve: Serve) -> None:
     worker = serve("PG", input_config={"max_queued_steps": MOST, "episode_timeout": 1.5})
     dead = client_of(worker)
@@ -117,7 +133,7 @@ def test_an_episode_is_found_by_its_id_until_it_is_dropped() -> None:
 
 
 def test_the_steps_of_dropped_episodes_are_held_no_more() -> None:
-    episodes = OpenEpisodes(Limits(episodes=2, episode_timeout_s=0.05, request_bytes=1))
+    episodes = OpenEpisodes(Limits(episodes=2, episode_timeout_s=60.0, request_bytes=1))
     for name in ("a", "b"):
         episode = episodes.found(episodes.start(name, learns=True))
         for _ in range(3):
@@ -127,6 +143,6 @@ def test_the_steps_of_dropped_episodes_are_held_no_more() -> None:
     assert episodes.held == 6
     episodes.drop("a")
     assert episodes.held == 3
-    time.sleep(0.1)
+    episodes.found("b").used_at -= 61.0
     episodes.drop_idle()
     assert episodes.held == 0

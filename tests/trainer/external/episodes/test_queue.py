@@ -54,3 +54,13 @@ def test_what_is_counted_may_be_something_else() -> None:
         queue.put(fragment(5))
     assert len(queue.take(2, 0.0, lambda played: played.env_steps)) == 2
     assert queue.steps == 5
+
+
+def test_fragments_that_are_no_progress_do_not_hold_up_who_takes_them() -> None:
+    queue = StepQueue(100)
+    for _ in range(3):
+        queue.put(fragment(5))
+    assert len(queue.take(2, 30.0, lambda played: played.env_steps)) == 2
+    queue.put(fragment(1))
+    assert len(queue.take(2, 0.0, lambda played: 0)) == 1  # until the time is over, though more of them wait
+    assert queue.steps == 1

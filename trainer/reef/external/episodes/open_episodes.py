@@ -15,6 +15,7 @@ from reef.external.wire import MessageError
 
 log = logging.getLogger(__name__)
 LONGEST_ID = 200  # characters
+GOES_ON_S = 3.0  # seconds after its last request in which an episode is taken to go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,20 @@ class OpenEpisodes:
         if self._episodes.get(episode.episode_id) is episode:
             self.held += episode.held - before
 
+    def any_goes_on(self) -> bool:
+        """Whether a request came a short while ago for an episode that holds steps."""
+        since = time.monotonic() - GOES_ON_S
+        return any(episode.held and episode.used_at > since for episode in self._episodes.values())
+
     def drop(self, episode_id: str) -> None:
         """Forget an episode, if it is open."""
         episode = self._episodes.pop(episode_id, None)
         self.held -= episode.held if episode else 0
+
+    def drop_all(self) -> None:
+        """Forget all episodes."""
+        for episode_id in list(self._episodes):
+            self.drop(episode_id)
 
     def drop_idle(self) -> None:
         """Forget episodes that no request came for in a long time: their application is gone."""

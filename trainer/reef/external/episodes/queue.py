@@ -52,6 +52,8 @@ class StepQueue:
                     break
                 played = self._waiting.popleft()
                 self._steps -= len(played)
-                missing -= count(played)
+                missing -= (progress := count(played))
                 taken.append(played)
+                if not progress and time.monotonic() > deadline:  # others of this kind may follow without end
+                    break
         return taken

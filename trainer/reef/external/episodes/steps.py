@@ -58,17 +58,15 @@ class AgentSteps:
     version: int = 0
     state_in: RecurrentState = field(default_factory=dict)
     newest: Acted | None = None  # of the last action, None before the first one
-    newest_reward: float = 0.0  # that it was credited
 
     def credit(self, reward: float) -> None:
         """Add a reward to that of the last action."""
-        self.newest_reward += reward
         if self.rewards:
             self.rewards[-1] += reward
 
     def act(self, obs: Array, acted: Acted) -> None:
         """Record a step."""
-        self.newest, self.newest_reward = acted, 0.0
+        self.newest = acted
         if not self.learns:
             return
         if not self.rewards:
