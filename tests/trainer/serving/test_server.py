@@ -146,6 +146,21 @@ def test_a_state_goes_to_the_client_and_back(tmp_path: Path) -> None:
     served(policy, talk)
 
 
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ({"observation": OBS, "state": np.zeros((2, 3))}, "state has arrays of the shapes"),
+        ({"observations": [OBS], "states": np.zeros((2, 3))}, "'states' is no list"),
+    ],
+)
+def test_a_state_that_is_one_array_is_refused(tmp_path: Path, message: Any, text: str) -> None:
+    async def talk(_: Any, ask: Ask) -> None:
+        status, said = await ask(message, MSGPACK)
+        assert (status, text in said) == (400, True), said
+
+    served(finished(ppo(model=MEMORY), tmp_path / "c"), talk)
+
+
 def test_values_of_every_space_come_as_json(tmp_path: Path) -> None:
     action = spaces.Dict({"a": spaces.MultiDiscrete([2, 3]), "b": spaces.Box(-1, 1, (2,)), "c": spaces.MultiBinary(2)})
     policy = finished(ppo(**with_spaces(spaces.Discrete(4), action)), tmp_path / "c")
