@@ -126,6 +126,8 @@ def test_outputs_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
         ([OBS], None, [1.0], "a reward was sent without a state"),
         ([OBS], [None], [1.0, 2.0], "2 rewards for 1 observations"),
         ([OBS], [None], [float("nan")], "a reward is NaN or infinite"),
+        ([OBS, OBS], [None, None], [0.0, 5.0], "a reward of 5 without a state: where an episode begins it is 0"),
+        ([OBS], [None], [0.0], None),
     ],
 )
 def test_what_is_wrong_is_named(

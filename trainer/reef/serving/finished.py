@@ -101,6 +101,9 @@ class FinishedPolicy:
         for name, given in (("states", states), ("rewards", rewards)):
             if given is not None and len(given) != count:
                 raise ConfigError(f"{len(given)} {name} for {count} observations: give one for each.")
+        for state, reward in zip(states or (), rewards or (), strict=False):
+            if state is None and reward:
+                raise ConfigError(f"a reward of {reward:g} without a state: where an episode begins it is 0.")
 
     def _read_state(self, state: Any) -> list[Array]:
         found = self.policy.one_state(state)
