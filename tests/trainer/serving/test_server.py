@@ -317,6 +317,26 @@ def test_what_comes_during_a_pass_is_one_batch_and_too_much_of_it_is_refused(
     served(policy, talk, queued=10)
 
 
+def test_the_largest_request_is_answered_while_others_are_acted_on(
+    policy: FinishedPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(policy, monkeypatch)
+
+    async def talk(client: aiohttp.ClientSession, ask: Ask) -> None:
+        first = asyncio.create_task(ask({"observation": OBS}))
+        await held.until_begun()
+        largest = asyncio.create_task(ask({"observations": [OBS] * 10}))
+        while "reef_serving_queued_observations 11.0" not in await (await client.get("/metrics")).text():
+            assert not largest.done(), largest.result()
+            await asyncio.sleep(0.01)
+        assert (await ask({"observation": OBS}))[0] == 429
+        held.go_on.set()
+        assert [status for status, _ in await asyncio.gather(first, largest)] == [200] * 2
+        assert held.sizes == [1, 10]
+
+    served(policy, talk, queued=10)
+
+
 def test_what_was_asked_before_sigterm_is_answered(policy: FinishedPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(policy, monkeypatch)
 
