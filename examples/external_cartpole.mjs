@@ -3,6 +3,8 @@
 // In one terminal `python examples/external_cartpole.py server`, in another `node examples/external_cartpole.mjs`.
 // It needs Node.js 18 or later, and no package.
 
+import { randomUUID } from "node:crypto";
+
 const [address = "http://127.0.0.1:9900", episodes = "1000000"] = process.argv.slice(2);
 
 // MessagePack, as much of it as this application sends and gets.
@@ -64,7 +66,7 @@ function decode(bytes) {
 
 // The client.
 
-const client = crypto.randomUUID();
+const client = randomUUID();
 const token = process.env.REEF_POLICY_TOKEN;
 let requests = 0;
 

@@ -30,6 +30,14 @@ def test_what_an_application_plays_is_learned_from(example: Any, mode: str) -> N
 
 
 @pytest.mark.skipif(NODE is None, reason="there is no Node.js")
+def test_the_application_in_another_language_needs_no_global_that_node_18_lacks() -> None:
+    program = f"delete globalThis.crypto; import('{(FOLDER / 'external_cartpole.mjs').as_uri()}')"
+    subprocess.run(
+        [str(NODE), "-e", program, "program", "http://127.0.0.1:1", "0"], check=True, timeout=60
+    )  # 0 episodes
+
+
+@pytest.mark.skipif(NODE is None, reason="there is no Node.js")
 def test_an_application_in_another_language_speaks_the_protocol(example: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -154,3 +154,14 @@ def test_a_value_that_the_dtype_would_change_is_refused(space: spaces.Space[Any]
 def test_a_value_of_another_dtype_is_taken(space: spaces.Space[Any], value: Any) -> None:
     preprocessor = Preprocessor(space)
     assert preprocessor.layout.unflatten(preprocessor.flatten(value)).tolist() == np.asarray(value).tolist()
+
+
+class Unwritten(list[float]):
+    """A value that is costly to write as text."""
+
+    def __repr__(self) -> str:
+        raise AssertionError("nothing is wrong with it")
+
+
+def test_a_right_observation_is_not_written_as_text() -> None:
+    assert Preprocessor(spaces.Box(-1, 1, (2,))).flatten(Unwritten([0.5, 1.0])).tolist() == [0.5, 1.0]

@@ -31,6 +31,11 @@ def doubled(observations: Any) -> Any:
     return 2 * observations
 
 
+def inverse(observations: Any) -> Any:
+    with np.errstate(divide="ignore"):
+        return 1 / observations
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -87,15 +92,22 @@ def test_a_reward_counts_for_a_policy_that_reads_rewards(tmp_path: Path) -> None
     assert not np.allclose(without.states[0][0], with_reward.states[0][0])
 
 
+def passes_of(policy: FinishedPolicy, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The observations of each forward pass from now on."""
+    passes: list[int] = []
+    compute = policy.policy.compute_actions
+
+    def counted(obs: Any, *rest: Any, **more: Any) -> Any:
+        passes.append(len(obs))
+        return compute(obs, *rest, **more)
+
+    monkeypatch.setattr(policy.policy, "compute_actions", counted)
+    return passes
+
+
 def test_requests_are_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = finished(ppo(), tmp_path / "c")
-    passes = []
-    compute = policy.policy.compute_actions
-    monkeypatch.setattr(
-        policy.policy,
-        "compute_actions",
-        lambda obs, *rest, **more: passes.append(len(obs)) or compute(obs, *rest, **more),
-    )
+    passes = passes_of(policy, monkeypatch)
     one, several = policy.read([OBS]), policy.read([OBS, OBS])
     assert [len(each.actions) for each in acted(policy, one, several)] == [1, 2]
     assert passes == [3]
@@ -107,6 +119,29 @@ def test_outputs_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     (found,) = policy.act([policy.read([[0.1, 1e30, 0.1, 1e30]])])
     assert isinstance(found, ConfigError)
     assert "are NaN or infinite: its values are too large" in str(found)
+
+
+@pytest.mark.parametrize("explore", [False, True])
+def test_too_large_values_fail_alone_and_in_the_same_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, explore: bool
+) -> None:
+    policy = finished(ppo(model={"fcnet_hiddens": [8], "fcnet_activation": "relu"}), tmp_path / "c", explore=explore)
+    policy.policy.set_weights({name: np.full_like(w, 1e10) for name, w in policy.policy.get_weights().items()})
+    passes = passes_of(policy, monkeypatch)
+    large = [1e30, 1e30, 1e30, 1e30]
+    refused, found = policy.act([policy.read([OBS, large]), policy.read([OBS])])
+    assert "outputs for the observation 1 of 2 are NaN or infinite: its values are too large" in str(refused)
+    assert isinstance(found, Acted)
+    assert passes == [3]
+
+
+def test_what_a_connector_makes_no_number_of_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = finished(ppo(env_to_module_connector=inverse), tmp_path / "c")
+    passes = passes_of(policy, monkeypatch)
+    refused, found = policy.act([policy.read([[1.0, 1.0, 0.0, 1.0]]), policy.read([OBS])])
+    assert "the observations have values that are NaN or infinite" in str(refused)
+    assert isinstance(found, Acted)
+    assert passes == [1]
 
 
 @pytest.mark.parametrize(
@@ -126,6 +161,8 @@ def test_outputs_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
         ([OBS], None, [1.0], "a reward was sent without a state"),
         ([OBS], [None], [1.0, 2.0], "2 rewards for 1 observations"),
         ([OBS], [None], [float("nan")], "a reward is NaN or infinite"),
+        ([OBS, OBS], [None, None], [0.0, 5.0], "a reward of 5 without a state: where an episode begins it is 0"),
+        ([OBS], [None], [0.0], None),
     ],
 )
 def test_what_is_wrong_is_named(
@@ -166,17 +203,23 @@ def test_a_policy_without_a_memory_takes_no_state_and_no_reward(tmp_path: Path) 
         policy.read([OBS], None, [1.0])
 
 
-def test_excluded_actions_are_never_taken_and_a_mask_without_any_fails_alone(tmp_path: Path) -> None:
+def test_excluded_actions_are_never_taken_and_a_mask_without_any_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     policy = finished(ppo(env=Allowed, action_mask_key=Allowed.key), tmp_path / "c")
     masks = np.eye(4, dtype=np.int8)
     (found,) = acted(policy, policy.read([{"action_mask": mask, "hint": np.zeros(4)} for mask in masks]))
     assert found.actions == [0, 1, 2, 3]
     none = policy.read([{"action_mask": np.zeros(4, np.int8), "hint": np.zeros(4)}])
+    passes = passes_of(policy, monkeypatch)
     refused, found_too = policy.act([none, policy.read([{"action_mask": masks[2], "hint": np.zeros(4)}])])
     assert isinstance(refused, ConfigError)
     assert isinstance(found_too, Acted)
     assert found_too.actions == [2]
     assert "'action_mask' excludes every action" in str(refused)
+    assert passes == [1]
+    both = policy.act([none, none])
+    assert all(isinstance(each, ConfigError) for each in both), both
 
 
 def test_it_explores_where_it_is_asked_to_or_evaluation_config_says_so(tmp_path: Path) -> None:

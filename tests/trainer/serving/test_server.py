@@ -146,6 +146,21 @@ def test_a_state_goes_to_the_client_and_back(tmp_path: Path) -> None:
     served(policy, talk)
 
 
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ({"observation": OBS, "state": np.zeros((2, 3))}, "state has arrays of the shapes"),
+        ({"observations": [OBS], "states": np.zeros((2, 3))}, "'states' is no list"),
+    ],
+)
+def test_a_state_that_is_one_array_is_refused(tmp_path: Path, message: Any, text: str) -> None:
+    async def talk(_: Any, ask: Ask) -> None:
+        status, said = await ask(message, MSGPACK)
+        assert (status, text in said) == (400, True), said
+
+    served(finished(ppo(model=MEMORY), tmp_path / "c"), talk)
+
+
 def test_values_of_every_space_come_as_json(tmp_path: Path) -> None:
     action = spaces.Dict({"a": spaces.MultiDiscrete([2, 3]), "b": spaces.Box(-1, 1, (2,)), "c": spaces.MultiBinary(2)})
     policy = finished(ppo(**with_spaces(spaces.Discrete(4), action)), tmp_path / "c")
@@ -298,6 +313,26 @@ def test_what_comes_during_a_pass_is_one_batch_and_too_much_of_it_is_refused(
         assert [status for status, _ in await asyncio.gather(first, *others)] == [200] * 4
         assert held.sizes == [1, 9]
         assert (await ask({"observation": OBS}))[0] == 200
+
+    served(policy, talk, queued=10)
+
+
+def test_the_largest_request_is_answered_while_others_are_acted_on(
+    policy: FinishedPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(policy, monkeypatch)
+
+    async def talk(client: aiohttp.ClientSession, ask: Ask) -> None:
+        first = asyncio.create_task(ask({"observation": OBS}))
+        await held.until_begun()
+        largest = asyncio.create_task(ask({"observations": [OBS] * 10}))
+        while "reef_serving_queued_observations 11.0" not in await (await client.get("/metrics")).text():
+            assert not largest.done(), largest.result()
+            await asyncio.sleep(0.01)
+        assert (await ask({"observation": OBS}))[0] == 429
+        held.go_on.set()
+        assert [status for status, _ in await asyncio.gather(first, largest)] == [200] * 2
+        assert held.sizes == [1, 10]
 
     served(policy, talk, queued=10)
 

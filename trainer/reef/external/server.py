@@ -13,14 +13,15 @@ from typing import Any
 
 from aiohttp import web
 
-from reef.errors import ConfigError, EpisodeLostError, ExternalEpisodeError
+from reef.errors import ExternalEpisodeError
 from reef.external.episodes.episode import Asked, ExternalEpisode, Played
-from reef.external.episodes.open_episodes import BusyError, Limits, OpenEpisodes
+from reef.external.episodes.open_episodes import Limits, OpenEpisodes
 from reef.external.episodes.queue import StepQueue
 from reef.external.episodes.steps import Acted
 from reef.external.fragments import checked
 from reef.external.last_answers import LastAnswers
 from reef.external.listening.connections import body_of, serve
+from reef.external.listening.refusals import BODY_S, IDLE_S, BusyError, refused
 from reef.external.listening.token import TokenCheck
 from reef.external.policies import PoliciesOfApplications, actions_of, rows_by_episode
 from reef.external.wire import (
@@ -31,7 +32,6 @@ from reef.external.wire import (
     EndEpisode,
     EpisodeStarted,
     Fragments,
-    MessageError,
     PublishedWeights,
     StartEpisode,
     Steps,
@@ -43,9 +43,6 @@ log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CONNECTIONS = 500  # one too many is answered 503; a client tries again
 CLIENTS = 2000  # whose last answers are kept
-IDLE_S = 60.0  # seconds after which a connection without a request is closed; a client opens it again
-BODY_S = 30.0  # seconds in which the body of a request must come
-RETRY_AFTER_S = 1
 
 
 class PolicyServer:
@@ -130,17 +127,9 @@ class PolicyServer:
             return await self._once(request, handler)
         except web.HTTPException:
             raise
-        except BusyError as error:
-            return web.Response(status=429, text=str(error), headers={"Retry-After": str(RETRY_AFTER_S)})
-        except EpisodeLostError as error:
-            return web.Response(status=404, text=str(error))
-        except ExternalEpisodeError as error:
-            return web.Response(status=409, text=str(error))
-        except (MessageError, ConfigError) as error:
-            return web.Response(status=400, text=str(error))
-        except TimeoutError:
-            return web.Response(status=408, text=f"the body did not come within {BODY_S:g} s")
         except Exception as error:
+            if (response := refused(error)) is not None:
+                return response
             log.exception("the policy server failed at %s", request.path)
             return web.Response(status=500, text="".join(traceback.format_exception(error)))
 

@@ -62,7 +62,8 @@ class Preprocessor:
                 "the observation has values that are NaN or infinite, of which no network makes an action."
             )
         self._check_whole(observation, flat)
-        self._check_indices(flat, f"the observation {observation!r} has")
+        if found := self.layout.first_impossible(flat):
+            raise ConfigError(f"the observation {observation!r} has {_impossible(*found)}")
         return flat
 
     def observations(self, batch: Any) -> Array:
@@ -74,7 +75,8 @@ class Preprocessor:
         rows = self._rows(batch)
         if not np.isfinite(rows).all():
             raise ConfigError("the observations have values that are NaN or infinite.")
-        self._check_indices(rows, "the observations have")
+        if found := self.layout.first_impossible(rows):
+            raise ConfigError(f"the observations have {_impossible(*found)}")
         return rows
 
     def _rows(self, batch: Any) -> Array:
@@ -129,11 +131,6 @@ class Preprocessor:
         given = np.asarray(observation)
         if given.dtype != flat.dtype and np.any(changed := given != self.layout.unflatten(flat)):
             raise ConfigError(f"the observation has {given[changed].flat[0]}, which {flat.dtype} cannot hold.")
-
-    def _check_indices(self, values: Array, who: str) -> None:
-        if found := self.layout.first_impossible(values):
-            where, value, possible = found
-            raise ConfigError(f"{who} {value} at index {where}, expected {possible}.")
 
 
 SCREEN = (210, 160, 3)  # the frame of most Atari games
@@ -198,6 +195,10 @@ def get_preprocessor(space: Space) -> type[Preprocessor] | type[GenericPixelPrep
         return GenericPixelPreprocessor
     Preprocessor(space)
     return Preprocessor
+
+
+def _impossible(where: list[int], value: float, possible: str) -> str:
+    return f"{value} at index {where}, expected {possible}."
 
 
 def _is_hot(leaf: Leaf) -> bool:

@@ -7,20 +7,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from reef.errors import ConfigError
+from reef.external.listening.refusals import BusyError
 from reef.serving.finished import Acted, Asked
 
 Act = Callable[[Sequence[Asked]], list[Acted | Exception]]
-
-
-class BusyError(Exception):
-    """There is no room now; the client is to try again."""
 
 
 class Batches:
     """Acts in a thread of its own; what is asked meanwhile waits for the next forward pass."""
 
     def __init__(self, act: Act, most: int, observe: Callable[[int], None]) -> None:
-        """`most`: observations that wait or are acted on; `observe`: is called with the size of each pass."""
+        """`most`: observations that wait or are acted on, beyond one request; `observe`: called with a pass's size."""
         self._act, self._most, self._observe = act, most, observe
         self._waiting: list[tuple[Asked, asyncio.Future[Acted]]] = []
         self._working: asyncio.Task[None] | None = None
@@ -31,12 +28,12 @@ class Batches:
         """The answer.
 
         Raises:
-            BusyError: too many observations wait.
+            BusyError: too many observations wait; one request may wait whatever is acted on meanwhile.
             ConfigError: a request has more observations than may ever wait, or the policy refuses one.
         """
         if len(asked) > self._most:
             raise ConfigError(f"{len(asked)} observations in one request: at most {self._most}.")
-        if self.observations + len(asked) > self._most:
+        if self._waiting and self.observations + len(asked) > self._most:
             raise BusyError(f"{self.observations} observations wait, at most {self._most} may")
         future: asyncio.Future[Acted] = asyncio.get_running_loop().create_future()
         self._waiting.append((asked, future))

@@ -27,7 +27,7 @@ def export_policy(finished: FinishedPolicy, path: str | Path, form: str) -> None
 
     Raises:
         ConfigError: a package is missing, the policy calls functions of a person's own, it cannot be written so, or the
-            file acts otherwise; no file is left.
+            file acts otherwise; what was at `path` stays.
         StorageError: the file cannot be written.
     """
     write = {"onnx": _write_onnx, "torchscript": _write_torchscript, "safetensors": _write_safetensors}[form]

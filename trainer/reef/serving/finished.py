@@ -101,6 +101,9 @@ class FinishedPolicy:
         for name, given in (("states", states), ("rewards", rewards)):
             if given is not None and len(given) != count:
                 raise ConfigError(f"{len(given)} {name} for {count} observations: give one for each.")
+        for state, reward in zip(states or (), rewards or (), strict=False):
+            if state is None and reward:
+                raise ConfigError(f"a reward of {reward:g} without a state: where an episode begins it is 0.")
 
     def _read_state(self, state: Any) -> list[Array]:
         found = self.policy.one_state(state)
@@ -112,30 +115,60 @@ class FinishedPolicy:
         return found
 
     def act(self, asked: Sequence[Asked]) -> list[Acted | Exception]:
-        """The answer to each request, of one forward pass; where that fails each is tried by itself."""
+        """The answer to each request, of one forward pass; where that fails each is tried by itself.
+
+        A request with an observation that has no action, such as one of too large values, is refused alone.
+        """
         try:
-            return [*self._act_together(asked)]
+            return self._act_together(asked)
         except Exception as error:  # perhaps of an observation that no other request is to suffer from
             if len(asked) == 1:
                 return [error]
             return [answer for each in asked for answer in self.act([each])]
 
-    def _act_together(self, asked: Sequence[Asked]) -> list[Acted]:
+    def _act_together(self, asked: Sequence[Asked]) -> list[Acted | Exception]:
         obs = self.runner.filtered(np.concatenate([each.rows for each in asked]))
+        if len(asked) > 1 and self._refusal(obs) is not None:
+            parts = np.split(obs, np.cumsum([len(each) for each in asked])[:-1])
+            refusals = [self._refusal(part) for part in parts]
+            possible = [(each, part) for each, part, no in zip(asked, parts, refusals, strict=True) if no is None]
+            answers = iter(self._acted(*zip(*possible, strict=True)) if possible else [])
+            return [next(answers) if refusal is None else refusal for refusal in refusals]
+        return self._acted(asked, [obs])
+
+    def _refusal(self, obs: Array) -> ConfigError | None:
+        """Why the policy does not act for one of these filtered observations [N, *obs], if it does not."""
+        try:
+            self.policy.require_choices(self.policy.preprocessor.observations(obs))
+        except ConfigError as error:
+            return error
+        return None
+
+    def _acted(self, asked: Sequence[Asked], obs: Sequence[Array]) -> list[Acted | Exception]:
+        """The answers to requests, by their filtered observations."""
         state = [np.concatenate(part) for part in zip(*(each.state for each in asked), strict=True)]
         rewards = [reward for each in asked for reward in each.rewards]
         actions, after, extras = self.policy.compute_actions(
-            obs, state, prev_reward_batch=rewards, explore=self.explore
+            np.concatenate(obs), state, prev_reward_batch=rewards, explore=self.explore
         )
-        inputs = extras["action_dist_inputs"]
-        if not np.isfinite(inputs).all():
-            raise ConfigError(
-                "the network's outputs for the observation are NaN or infinite: its values are too large."
-            )
         values = [self.policy.plain(action) for action in actions]
-        states = [[part[row] for part in after] for row in range(len(obs))]
-        found, end = [], 0
+        states = [[part[row] for part in after] for row in range(len(values))]
+        found: list[Acted | Exception] = []
+        end = 0
         for each in asked:
             begin, end = end, end + len(each)
-            found.append(Acted(values[begin:end], states[begin:end], inputs[begin:end]))
+            inputs = extras["action_dist_inputs"][begin:end]
+            if np.isfinite(inputs).all():
+                found.append(Acted(values[begin:end], states[begin:end], inputs))
+            else:
+                found.append(_too_large(inputs))
         return found
+
+
+def _too_large(inputs: Array) -> ConfigError:
+    """Why there is no action for a request, of whose inputs of distributions [N, D] some are no numbers."""
+    first = int(np.flatnonzero(~np.isfinite(inputs).all(1))[0])
+    where = f" {first} of {len(inputs)}" if len(inputs) > 1 else ""
+    return ConfigError(
+        f"the network's outputs for the observation{where} are NaN or infinite: its values are too large."
+    )

@@ -67,11 +67,11 @@ def read(message: AskActions, policy: FinishedPolicy) -> Asked:
         if getattr(message, wrong) is not UNSET:
             raise ConfigError(f"{wrong!r} does not belong to 'observation{'' if one else 's'}'. Give {right!r}.")
     if one:
-        states = None if message.state in (UNSET, None) else [message.state]
+        states = None if message.state is UNSET or message.state is None else [message.state]
         return policy.read([message.observation], states, None if message.reward is UNSET else [message.reward])
     if not (isinstance(message.observations, list) or np.ndim(message.observations)) or not len(message.observations):
         raise ConfigError("'observations' is no list of observations, or an empty one.")
-    states = None if message.states in (UNSET, None) else message.states
+    states = None if message.states is UNSET or message.states is None else message.states
     if states is not None and not isinstance(states, list):
         raise ConfigError("'states' is no list: give one state for each observation, or null.")
     return policy.read(message.observations, states, None if message.rewards is UNSET else message.rewards)

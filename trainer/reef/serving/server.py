@@ -15,11 +15,11 @@ from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from reef.config.spaces import space_to_dict
-from reef.errors import ConfigError
 from reef.external.listening.connections import body_of, serve
+from reef.external.listening.refusals import BODY_S, IDLE_S, refused
 from reef.external.listening.token import TokenCheck
-from reef.external.wire import VERSION, MessageError
-from reef.serving.batches import Batches, BusyError
+from reef.external.wire import VERSION
+from reef.serving.batches import Batches
 from reef.serving.finished import FinishedPolicy
 from reef.serving.messages import CONTENT_TYPES, JSON, answer, decoded, encoded, read
 from reef.serving.metrics import ServingMetrics
@@ -27,10 +27,7 @@ from reef.serving.openapi import openapi
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-IDLE_S = 60.0  # seconds after which a connection without a request is closed
-BODY_S = 30.0  # seconds in which the body of a request must come
 END_S = 10.0  # seconds in which requests may be answered after SIGTERM
-RETRY_AFTER_S = 1
 OPEN = ("/healthz", "/metrics", "/openapi.json")  # for probes, Prometheus and tools: no token is asked for
 
 
@@ -93,13 +90,9 @@ class FinishedPolicyServer:
         except web.HTTPException as error:  # of aiohttp: no such path, too large a body
             headers = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
             return web.Response(status=error.status, text=error.text, headers=headers)
-        except BusyError as error:
-            return web.Response(status=429, text=str(error), headers={"Retry-After": str(RETRY_AFTER_S)})
-        except (MessageError, ConfigError) as error:
-            return web.Response(status=400, text=str(error))
-        except TimeoutError:
-            return web.Response(status=408, text=f"the body did not come within {BODY_S:g} s")
-        except Exception:
+        except Exception as error:
+            if (response := refused(error)) is not None:
+                return response
             log.exception("the policy server failed at %s", request.path)
             return web.Response(status=500, text="the server failed, as its log says")
 

@@ -13,8 +13,9 @@ from reef import PolicyClient
 from reef.errors import EpisodeLostError, ExternalEpisodeError, PolicyServerError
 from reef.external.episodes import open_episodes
 from reef.external.episodes.episode import Asked
-from reef.external.episodes.open_episodes import BusyError, Limits, OpenEpisodes
+from reef.external.episodes.open_episodes import Limits, OpenEpisodes
 from reef.external.episodes.steps import AgentSteps
+from reef.external.listening.refusals import BusyError
 from reef.external.worker import ExternalWorker
 
 Serve = Callable[..., ExternalWorker]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from reef.errors import EpisodeLostError, ExternalEpisodeError
 from reef.external.episodes.episode import ExternalEpisode
+from reef.external.listening.refusals import BusyError
 from reef.external.wire import MessageError
 
 log = logging.getLogger(__name__)
@@ -25,10 +26,6 @@ class Limits:
     episodes: int  # open at the same time
     episode_timeout_s: float  # without a request for it
     request_bytes: int
-
-
-class BusyError(Exception):
-    """There is no room now; the client is to try again."""
 
 
 class OpenEpisodes:

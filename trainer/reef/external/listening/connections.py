@@ -24,12 +24,20 @@ def is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
-class _OneTooMany(asyncio.Protocol):
-    """A connection for which there is no room."""
+class _Arriving(asyncio.Protocol):
+    """A connection of which it is decided whether there is room for it."""
+
+    def __init__(self, server: web.Server, connections: int) -> None:
+        self._server, self._connections = server, connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say so, and close it."""
+        """Hand it to aiohttp, which counts it from then on, or say that there are too many, and close it."""
         assert isinstance(transport, asyncio.WriteTransport)
+        if len(self._server.connections) < self._connections:
+            handler = self._server()
+            transport.set_protocol(handler)
+            handler.connection_made(transport)
+            return
         text = b"too many connections"
         head = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain\r\n"
         transport.write(head + b"Content-Length: %d\r\n\r\n%b" % (len(text), text))
@@ -38,12 +46,9 @@ class _OneTooMany(asyncio.Protocol):
 
 async def serve(runner: web.AppRunner, sock: socket.socket, connections: int) -> asyncio.Server:
     """Answer at this socket; when there are as many `connections`, one more is answered 503 and closed."""
-
-    def protocol() -> asyncio.Protocol:
-        assert runner.server is not None
-        return runner.server() if len(runner.server.connections) < connections else _OneTooMany()
-
-    return await asyncio.get_running_loop().create_server(protocol, sock=sock)
+    server = runner.server
+    assert server is not None
+    return await asyncio.get_running_loop().create_server(lambda: _Arriving(server, connections), sock=sock)
 
 
 async def body_of(request: web.Request, limit_s: float) -> bytes:

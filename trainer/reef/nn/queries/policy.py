@@ -123,7 +123,7 @@ class QueriedPolicy(nn.Module):
         state = self.given_state(len(obs), state_batches)
         _write_previous(state, PREV_ACTIONS, prev_action_batch, lambda each: transform.inverse(self._flat_action(each)))
         _write_previous(state, PREV_REWARDS, prev_reward_batch, chooser.reward)
-        self._require_choices(obs)
+        self.require_choices(obs)
         actions, distribution, after = chooser.choose(obs, state, explore, timestep)
         after = self.after_step(after, actions, np.zeros(len(obs), np.float32), np.zeros(len(obs), np.bool_))
         bounded, layout = transform(actions), self.action_layout
@@ -228,7 +228,8 @@ class QueriedPolicy(nn.Module):
         with_tied = [name for name, _ in self.named_parameters(remove_duplicate=False)]
         self.set_weights(translated(weights, names or {}, own, with_tied))
 
-    def _require_choices(self, obs: Array) -> None:
+    def require_choices(self, obs: Array) -> None:
+        """Raise ConfigError for the first of N observations [N, *obs] whose mask excludes every action."""
         if self.action_mask is not None and len(stuck := np.flatnonzero(self.action_mask.excludes_all(obs))):
             raise ConfigError(
                 f"observation {stuck[0]} of {len(obs)}: {self.action_mask.key!r} excludes every action. Allow at least "
