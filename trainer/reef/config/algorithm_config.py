@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from reef.config.aliases import GROUPS, translate
+from reef.config.groups.evaluated import read_by_evaluation
 from reef.config.groups.inputs import FOR_INPUT, SAMPLER
 from reef.config.groups.multi_agent import MultiAgentSettings
 from reef.config.groups.operations import (
@@ -246,7 +247,9 @@ class AlgorithmConfig(
         """
         if self._checked:
             return self
-        config = self.copy().validate().freeze()
+        config = self.copy().validate()
+        config.evaluation_config = read_by_evaluation(config.evaluation_config)
+        config.freeze()
         vars(config)["_checked"] = True
         return config
 
