@@ -82,7 +82,7 @@ def ignored_beside_others(config: AlgorithmConfig) -> Iterator[str]:
 
 def _ignored_beside_schedule(path: str, exploration: Mapping[str, Any]) -> Iterator[str]:
     """Arguments of a falling epsilon, of an exploration or of its sub-exploration, that a schedule replaces."""
-    if exploration.get("epsilon_schedule"):
+    if exploration.get("epsilon_schedule") is not None:
         for key in OF_RAMP:
             if key in exploration:
                 yield f"{path}.{key}={exploration[key]!r} has no effect beside {path}.epsilon_schedule."
