@@ -107,11 +107,6 @@ class ModelConfig(Settings):
                 f"model.{self.memories[0]}=True beside model.custom_model, which is the whole network. Leave it at "
                 "False; a custom model of your own may be recurrent."
             )
-        if self.custom_model_config and not self.custom_model:
-            yield (
-                f"model.custom_model_config={self.custom_model_config!r}: there is no model.custom_model that takes "
-                "it. Set it too, or leave this out."
-            )
         if self.custom_action_dist is not None and self.free_log_std:
             yield (
                 "model.free_log_std=True beside model.custom_action_dist: the outputs have a meaning of their own. "
