@@ -5,6 +5,7 @@ Also reef.callbacks.sample_batch, and the checks in reef.config.callback_classes
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -212,6 +213,25 @@ class Plain:
         result["plain"] = 1
 
 
+class Adds:
+    """Its objects are hooks that Python does not bind."""
+
+    def __call__(self, result, **kwargs):
+        result["object"] = 1
+
+
+def adds(key, *, result):
+    result[key] = 1
+
+
+class NoFunctions(DefaultCallbacks):
+    on_train_result = Adds()
+
+
+class NoFunctionsEither(DefaultCallbacks):
+    on_train_result = partial(adds, "partial")
+
+
 def takes_info(info):
     pass
 
@@ -254,6 +274,9 @@ def test_what_is_fine():
     assert small_ppo([First, Second]).to_dict()["callbacks"] == [f"{HERE}:First", f"{HERE}:Second"]
     with small_ppo(Plain).build() as algorithm:
         assert algorithm.train()["plain"] == 1
+    with small_ppo([NoFunctions, NoFunctionsEither]).build() as algorithm:
+        result = algorithm.train()
+    assert (result["object"], result["partial"]) == (1, 1)
 
 
 class Walk(gym.Env):
