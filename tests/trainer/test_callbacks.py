@@ -146,6 +146,23 @@ class Stopped(DefaultCallbacks):
         algorithm.evaluate()
 
 
+def test_a_hook_may_take_out_what_is_read_by_no_part_of_reef(tmp_path: Path):
+    class Shrinks(DefaultCallbacks):
+        def on_train_result(self, *, result, **kwargs):
+            for key in ("hist_stats", "config", "sampler_perf", "hostname"):
+                del result[key]
+
+    class Blinds(DefaultCallbacks):
+        def on_train_result(self, *, result, **kwargs):
+            del result["episodes_total"]
+
+    summary = run_experiment(small_ppo(Shrinks), stop={"training_iteration": 2}, storage_path=tmp_path)
+    assert summary.result["training_iteration"] == 2
+    assert "hist_stats" not in summary.result
+    with pytest.raises(CallbackError, match="on_train_result took episodes_total out of the result, which others read"):
+        run_experiment(small_ppo(Blinds), stop={"training_iteration": 2}, storage_path=tmp_path)
+
+
 def test_what_a_hook_raises_names_hook_and_line():
     with small_ppo(Raises).build() as algorithm, pytest.raises(CallbackError) as found:
         algorithm.train()
