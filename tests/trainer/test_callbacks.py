@@ -5,6 +5,7 @@ Also reef.callbacks.sample_batch, and the checks in reef.config.callback_classes
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -145,6 +146,23 @@ class Stopped(DefaultCallbacks):
         algorithm.evaluate()
 
 
+def test_a_hook_may_take_out_what_is_read_by_no_part_of_reef(tmp_path: Path):
+    class Shrinks(DefaultCallbacks):
+        def on_train_result(self, *, result, **kwargs):
+            for key in ("hist_stats", "config", "sampler_perf", "hostname"):
+                del result[key]
+
+    class Blinds(DefaultCallbacks):
+        def on_train_result(self, *, result, **kwargs):
+            del result["episodes_total"]
+
+    summary = run_experiment(small_ppo(Shrinks), stop={"training_iteration": 2}, storage_path=tmp_path)
+    assert summary.result["training_iteration"] == 2
+    assert "hist_stats" not in summary.result
+    with pytest.raises(CallbackError, match="on_train_result took episodes_total out of the result, which others read"):
+        run_experiment(small_ppo(Blinds), stop={"training_iteration": 2}, storage_path=tmp_path)
+
+
 def test_what_a_hook_raises_names_hook_and_line():
     with small_ppo(Raises).build() as algorithm, pytest.raises(CallbackError) as found:
         algorithm.train()
@@ -212,6 +230,25 @@ class Plain:
         result["plain"] = 1
 
 
+class Adds:
+    """Its objects are hooks that Python does not bind."""
+
+    def __call__(self, result, **kwargs):
+        result["object"] = 1
+
+
+def adds(key, *, result):
+    result[key] = 1
+
+
+class NoFunctions(DefaultCallbacks):
+    on_train_result = Adds()
+
+
+class NoFunctionsEither(DefaultCallbacks):
+    on_train_result = partial(adds, "partial")
+
+
 def takes_info(info):
     pass
 
@@ -254,6 +291,9 @@ def test_what_is_fine():
     assert small_ppo([First, Second]).to_dict()["callbacks"] == [f"{HERE}:First", f"{HERE}:Second"]
     with small_ppo(Plain).build() as algorithm:
         assert algorithm.train()["plain"] == 1
+    with small_ppo([NoFunctions, NoFunctionsEither]).build() as algorithm:
+        result = algorithm.train()
+    assert (result["object"], result["partial"]) == (1, 1)
 
 
 class Walk(gym.Env):

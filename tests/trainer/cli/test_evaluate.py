@@ -239,6 +239,16 @@ def test_what_many_processes_trained_is_evaluated_in_one(
     assert summary(capsys, path, "--episodes", "1")["steps"] == 3
 
 
+def test_what_an_evaluation_does_itself_may_be_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with config_class("PPO").from_dict({"env": Counting, "model": {"fcnet_hiddens": [4]}}).build() as algorithm:
+        algorithm.config = algorithm.config.copy().update_from_dict({"num_rollout_workers": 2, "num_gpus": 1})
+        path = algorithm.save(tmp_path / "checkpoint")
+    alone = {"num_workers": 0, "num_gpus": 0, "record_env": False, "evaluation_config": {"num_rollout_workers": 0}}
+    assert summary(capsys, path, "--episodes", "1", "--config", json.dumps(alone))["steps"] == 3
+    assert main(["evaluate", path, "--config", '{"num_workers": 1}']) == EXIT_WRONG_USE
+    assert "--config num_rollout_workers=1: has no effect here" in capsys.readouterr().err
+
+
 def watching(*paths: Path) -> list[str]:
     SEEN.clear()
     INFOS_ALIVE.clear()

@@ -190,10 +190,19 @@ def test_evaluation(given: dict[str, Any], text: str, refuse: Refuse) -> None:
     ("algo", "given", "text"),
     [
         ("DQN", {"epsilon_schedule": [[0, 2.0], [10, 0.1]]}, "epsilon_schedule=2.0 must be a number, from 0.0 to 1.0"),
-        ("DQN", {"epsilon_schedule": [[10, 1.0]]}, "epsilon_schedule=[[10, 1.0]]: expected points [[0, epsilon]"),
-        ("DQN", {"epsilon_schedule": "linear"}, "exploration_config.epsilon_schedule='linear': expected points"),
-        ("DQN", {"epsilon_schedule": []}, "exploration_config.epsilon_schedule=[]: expected points"),
-        ("DQN", {"epsilon_schedule": [[0, None]]}, "exploration_config.epsilon_schedule=[[0, None]]: expected points"),
+        ("DQN", {"epsilon_schedule": 2}, "exploration_config.epsilon_schedule=2 must be a number, from 0.0 to 1.0"),
+        ("DQN", {"epsilon_schedule": [[10, 1.0]]}, "epsilon_schedule=[[10, 1.0]]: expected a number, or points"),
+        (
+            "DQN",
+            {"epsilon_schedule": "linear"},
+            "exploration_config.epsilon_schedule='linear': expected a number, or points",
+        ),
+        ("DQN", {"epsilon_schedule": []}, "exploration_config.epsilon_schedule=[]: expected a number, or points"),
+        (
+            "DQN",
+            {"epsilon_schedule": [[0, None]]},
+            "exploration_config.epsilon_schedule=[[0, None]]: expected a number, or points",
+        ),
         ("DQN", {"epsilon_timesteps": True}, "exploration_config.epsilon_timesteps=True must be a number"),
         ("DQN", {"type": "RE3", "k_nn": 0}, "exploration_config.k_nn: 0 must be a whole number, 1 or more"),
         ("SAC", {"type": "OrnsteinUhlenbeckNoise", "ou_theta": -1}, "exploration_config.ou_theta=-1 must be a number"),

@@ -83,11 +83,9 @@ RECORDED = {"input_": "episodes.json", "rollout_fragment_length": 50, "batch_mod
             [
                 "rollout_fragment_length=50 has no effect with input_, as no steps are sampled to learn from.",
                 "batch_mode='complete_episodes' has no effect with input_, as no steps are sampled to learn from.",
-                "exploration_config={'type': 'Random'} has no effect with input_, as no steps are sampled to learn "
-                "from.",
             ],
         ),
-        (DQNConfig, {"input_": "e.json", "explore": False, "evaluation_config": {"explore": True}}, []),
+        (DQNConfig, {"input_": "e.json", "explore": False}, []),  # compute_single_action reads it
         (
             SACConfig,
             {"replay_buffer_config": {"prioritized_replay_beta": 1.0}},

@@ -93,6 +93,12 @@ def test_an_epsilon_schedule_takes_the_place_of_the_ramp() -> None:
     assert greedy.info(5) == {"cur_epsilon": 0.5}
 
 
+@pytest.mark.parametrize("constant", [0.1, 0, 1])
+def test_an_epsilon_schedule_may_be_a_constant(constant: float) -> None:
+    greedy = make(THREE, type="EpsilonGreedy", epsilon_schedule=constant)
+    assert [greedy.info(t)["cur_epsilon"] for t in (0, 10**6)] == [constant, constant]
+
+
 @pytest.mark.parametrize("kind", ["EpsilonGreedy", "Random", "SoftQ", "StochasticSampling"])
 def test_masked_actions_are_never_taken(kind: str) -> None:
     masked = np.array([[np.finfo(np.float32).min, 2.0, 1.0]], np.float32)

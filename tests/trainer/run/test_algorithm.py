@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from reef.algorithms.dqn import DQN, DQNConfig
 from reef.algorithms.ppo import PPO, PPOConfig
 from reef.config import AlgorithmConfig
-from reef.errors import CheckpointError, ConfigError, EnvironmentError, WorkerError
+from reef.errors import CheckpointError, ConfigError, EnvironmentError, ResourceError, WorkerError
 from reef.rollout.local_workers import LocalWorkers
 from reef.run.algorithm import Algorithm
 from reef.run.prometheus import RunState
@@ -100,6 +100,21 @@ def test_the_latest_evaluation_is_attached_when_asked_for() -> None:
     run_state = RunState()
     run_state.report(results[2])
     assert run_state.progress()["evaluation"]["iteration"] == 2
+
+
+def test_a_batch_that_no_memory_holds_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Algorithm) -> dict[str, Any]:
+        raise MemoryError("Unable to allocate 146. TiB")
+
+    monkeypatch.setattr(PPO, "training_step", full)
+    expected = r"train_batch_size=128: training needs more memory than there is \(Unable to allocate 146. TiB\). Lower"
+    with config().build() as algorithm, pytest.raises(ResourceError, match=expected):
+        algorithm.train()
+
+
+def test_a_batch_that_no_number_counts_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"train_batch_size=10{21}: must be at most 1e\+12 steps"):
+        config().training(train_batch_size=10**21).validate()
 
 
 def filtered_pendulum() -> PPOConfig:

@@ -227,6 +227,12 @@ def test_a_stop_key_that_nothing_answers_to_is_told_once(tmp_path: Path, caplog:
     assert "is no number in the result of iteration 1" in told
 
 
+def test_a_stop_key_of_a_group_ends_the_run_with_what_was_learned(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'info/learner' is a group of results"):
+        run(tmp_path, stop={"training_iteration": 3, "info/learner": 1})
+    assert [path.name for path in tmp_path.rglob("checkpoint_*")] == ["checkpoint_000001"]
+
+
 def test_resuming_a_finished_run_trains_no_further(tmp_path: Path) -> None:
     first = run(tmp_path)
     second = run(tmp_path, resume=True)

@@ -67,6 +67,24 @@ def test_keys_that_nothing_answers_to_are_found_once_they_could_be_there() -> No
     assert conditions.absent(ended) == ["timers/z"]
 
 
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (
+            "info/learner",
+            "stop: key 'info/learner' is a group of results: name a number in it, as 'info/learner/<name>'",
+        ),
+        ("evaluation/solved", "stop: key 'evaluation/solved' is True in the result, which is no number"),
+        ("custom_metrics/x", r"stop: key 'custom_metrics/x' is \[1.0\] in the result, which is no number"),
+    ],
+)
+def test_what_is_no_number_in_a_result_is_refused(key: str, text: str) -> None:
+    result = {**RESULT, "evaluation": {"solved": True}, "custom_metrics": {"x": [1.0]}}
+    with pytest.raises(ConfigError, match=text):
+        StopConditions({"training_iteration": 6, key: 1}).check(result)
+    StopConditions({"episode_reward_mean": 6, "timers/z": 1, "info/learner/a/learner_stats/kl": 1}).check(result)
+
+
 def test_all_problems_come_together() -> None:
     with pytest.raises(ConfigError) as error:
         StopConditions({"nonsense": 1, "training_iteration": None})  # type: ignore[dict-item]

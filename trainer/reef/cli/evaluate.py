@@ -301,9 +301,10 @@ def _change(config: AlgorithmConfig, args: argparse.Namespace) -> None:
 
 
 def _refuse_without_effect(config: AlgorithmConfig, given: Mapping[str, Any], prefix: str) -> None:
-    """Raise ConfigError for a setting that a flag says, unless it stays what it is."""
+    """Raise ConfigError for a setting that a flag says, unless it stays what it is, or becomes what it is here."""
     for key in given.keys() & BY_FLAG.keys():
-        if given[key] != getattr(config, key):
+        before = getattr(config, key)
+        if given[key] not in (before, ALONE.get(key, before)):
             raise ConfigError(f"--config {prefix}{key}={given[key]!r}: has no effect here: {BY_FLAG[key]}.")
 
 

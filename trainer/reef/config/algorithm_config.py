@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from reef.config.aliases import GROUPS, translate
+from reef.config.groups.evaluated import read_by_evaluation
 from reef.config.groups.inputs import FOR_INPUT, SAMPLER
 from reef.config.groups.multi_agent import MultiAgentSettings
 from reef.config.groups.operations import (
@@ -194,6 +195,22 @@ class AlgorithmConfig(
                 f"train_batch_size={total}. Set rollout_fragment_length to {suggested} or 'auto'."
             )
 
+    def problems(self) -> Iterator[str]:
+        """Arguments of a custom model need something that takes them."""
+        yield from super().problems()
+        given = self.model.custom_model_config
+        if given and not (self._has_own_network or any(self.has_own_network(policy) for policy in self.policies)):
+            yield (
+                f"model.custom_model_config={given!r}: there is no model.custom_model that takes it. Set it too, or "
+                "leave this out."
+            )
+
+    @property
+    def _has_own_network(self) -> bool:
+        """Whether a person's class makes the network of these settings."""
+        is_reefs = isinstance(self.policy_class, str) and self.policy_class.startswith("reef.")
+        return bool(self.model.custom_model) or not is_reefs
+
     def evaluation_settings(self) -> Self:
         """The settings of evaluation workers: `evaluation_config` on top, no exploration unless that asks for it."""
         changed: dict[str, Any] = {
@@ -246,7 +263,9 @@ class AlgorithmConfig(
         """
         if self._checked:
             return self
-        config = self.copy().validate().freeze()
+        config = self.copy().validate()
+        config.evaluation_config = read_by_evaluation(config.evaluation_config)
+        config.freeze()
         vars(config)["_checked"] = True
         return config
 

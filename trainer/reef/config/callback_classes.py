@@ -75,7 +75,8 @@ def _problems_of_hook(cls: type, name: str) -> Iterator[str]:
     if any(is_lazy(function) for is_lazy in LAZY):
         yield f"{where} is a coroutine or a generator, whose lines would not run when it is called. Use def, no yield."
     parameters = list(inspect.signature(function).parameters.values())
-    if not isinstance(hook, staticmethod | classmethod):
+    is_bound = hasattr(type(hook), "__get__")  # unlike a functools.partial or an object with __call__
+    if is_bound and not isinstance(hook, staticmethod | classmethod):
         first = parameters.pop(0) if parameters else None
         if first is None or first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD) or first.name in passed:
             yield f"{where} has no place for the object that it belongs to. Take self first."

@@ -72,7 +72,6 @@ def ignored_beside_others(config: AlgorithmConfig) -> Iterator[str]:
         unread: tuple[str, ...] = ("num_steps_sampled_before_learning_starts", "training_intensity")
         yield from ignored(config, "with input_, whose steps are all there before it learns", *unread)
         unread = ("rollout_fragment_length", "batch_mode")
-        unread += () if config.evaluation_config.get("explore") else ("explore", "exploration_config")
         yield from ignored(config, "with input_, as no steps are sampled to learn from", *unread)
     yield from _ignored_beside_schedule("exploration_config", config.exploration_config)
     if (buffer := getattr(config, REPLAY, None)) is not None and not buffer.prioritized_replay:
@@ -82,7 +81,7 @@ def ignored_beside_others(config: AlgorithmConfig) -> Iterator[str]:
 
 def _ignored_beside_schedule(path: str, exploration: Mapping[str, Any]) -> Iterator[str]:
     """Arguments of a falling epsilon, of an exploration or of its sub-exploration, that a schedule replaces."""
-    if exploration.get("epsilon_schedule"):
+    if exploration.get("epsilon_schedule") is not None:
         for key in OF_RAMP:
             if key in exploration:
                 yield f"{path}.{key}={exploration[key]!r} has no effect beside {path}.epsilon_schedule."

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 from reef.batch import Sample
 from reef.callbacks.default import OF_DRIVER
 from reef.config import AlgorithmConfig
-from reef.errors import WorkerError
+from reef.errors import ResourceError, WorkerError
 from reef.learn.learner import Update
 from reef.learn.learners import Batches, Learners
 from reef.rollout.curriculum import set_next_tasks
@@ -133,9 +133,15 @@ class Algorithm(ChangingPolicies):
         if self.config.evaluates_beside_training and self.evaluation.is_due(self.iteration + 1):
             self._begin_evaluation()
         before, trained_before = self.timestep, self._trained
-        stats = self.training_step()
-        while not self._iteration_is_full(started, before, trained_before):
-            stats = self.training_step() or stats  # a step may sample only
+        try:
+            stats = self.training_step()
+            while not self._iteration_is_full(started, before, trained_before):
+                stats = self.training_step() or stats  # a step may sample only
+        except MemoryError as error:
+            raise ResourceError(
+                f"train_batch_size={self.config.total_train_batch_size}: training needs more memory than there is "
+                f"({error}). Lower it, or the setting that makes something else so large."
+            ) from error
         if self.config.asynchronous:  # once per iteration: it waits for all workers
             self.synchronize_filters()
         self._report_recreated(self.workers, is_evaluation=False)

@@ -182,7 +182,8 @@ class Experiment:
         try:
             with self.writing():
                 self.events.emit(ResultReported, self.result)
-        except CallbackError:  # of the user's reporter: what was learned is kept
+            self.stop.check(self.result)
+        except (CallbackError, ConfigError):  # of the user's reporter, or a stop key: what was learned is kept
             self.save()
             raise
         if self._checkpoint_is_due(ending=reason is not None):

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from reef.api.keys import STOP_FIELDS
 from reef.batch import Episode
 from reef.config import AlgorithmConfig
 from reef.errors import CallbackError
@@ -45,6 +46,7 @@ COUNTER_FIELDS = (
     "num_agent_steps_sampled",
     "num_agent_steps_trained",
 )
+READ_FIELDS = STOP_FIELDS | {"done", "evaluation", "info"}  # hooks must leave them in a result
 
 
 class IterationMetrics:
@@ -228,8 +230,8 @@ def pretty_print(result: Mapping[str, Any]) -> str:
 
 
 def check_kept(fields: Iterable[str], result: Result) -> None:
-    """Raise CallbackError where hooks took some of its `fields` out of a result."""
-    if gone := [name for name in fields if name not in result]:
+    """Raise CallbackError where hooks took some of its `fields` that are read out of a result."""
+    if gone := [name for name in fields if name in READ_FIELDS and name not in result]:
         raise CallbackError(
             f"callbacks: on_train_result took {', '.join(gone[:3])} out of the result, which others read. Add to it."
         )

@@ -31,6 +31,15 @@ class StopConditions:
                 return f"{key} {value:g} >= {threshold:g}"
         return None
 
+    def check(self, result: Result) -> None:
+        """Raise `ConfigError` for a key at which `result` has something else than a number, so that it is never met."""
+        for key in self._conditions:
+            value = _at(result, key)
+            if isinstance(value, Mapping):
+                raise ConfigError(f"stop: key {key!r} is a group of results: name a number in it, as '{key}/<name>'.")
+            if value is not None and lookup(result, key) is None:
+                raise ConfigError(f"stop: key {key!r} is {value!r} in the result, which is no number. Name one.")
+
     def absent(self, result: Result) -> list[str]:
         """Keys that match no numeric field of `result`, of those that could, as an episode or evaluation has ended.
 
@@ -74,7 +83,12 @@ def absence(key: str, config: AlgorithmConfig) -> str | None:
 
 def lookup(result: Mapping[str, Any], key: str) -> float | None:
     """The number at `key` (slashes lead into groups), or None where there is none yet."""
+    value = _at(result, key)
+    return None if isinstance(value, bool) or not isinstance(value, int | float) else value
+
+
+def _at(result: Mapping[str, Any], key: str) -> Any:
     value: Any = result
     for name in key.split("/"):
         value = value.get(name) if isinstance(value, Mapping) else None
-    return None if isinstance(value, bool) or not isinstance(value, int | float) else value
+    return value

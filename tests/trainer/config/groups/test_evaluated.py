@@ -25,3 +25,14 @@ def test_what_only_training_reads_is_refused_by_its_key(key: str) -> None:
 
 def test_a_value_of_training_itself_may_be_there() -> None:
     PPOConfig().training(lr=0.5).evaluation(evaluation_config={"lr": 0.5, "num_rollout_workers": 0}).validate()
+
+
+def test_a_repeated_value_of_training_is_left_out_as_training_may_change_later() -> None:
+    repeated = {"num_rollout_workers": 2, "sample_async": True, "num_learner_workers": 0, "lr": 0.5}
+    config = PPOConfig().rollouts(num_rollout_workers=2, sample_async=True).training(lr=0.5)
+    config = config.evaluation(evaluation_config={**repeated, "horizon": 9}).checked()
+    assert config.evaluation_config == {"horizon": 9}
+    evaluated = config.evaluation_settings()
+    assert (evaluated.num_rollout_workers, evaluated.sample_async) == (0, False)
+    fewer = config.copy().rollouts(num_rollout_workers=0, sample_async=False).checked()
+    assert fewer.num_rollout_workers == 0

@@ -104,6 +104,31 @@ def test_what_is_wrong_with_policies_is_named(policies: Any, message: str) -> No
         with_policies(policies).validate()
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"config": {"model": {"custom_model": "models:Own"}}},
+        {"policy_class": "models:make_policy"},
+        {"policy_class": "models:make_policy", "config": {"lr": 0.5, "model": {"custom_model_config": {"width": 4}}}},
+    ],
+)
+def test_arguments_of_a_custom_model_may_be_shared(own: dict[str, Any]) -> None:
+    shared = {"custom_model_config": {"width": 3}}
+    with_policies({"a": own, "b": {"config": {"lr": 0.5}}}).training(model=shared).validate()
+    with_policies({"a": own, "b": None}).validate()
+
+
+@pytest.mark.parametrize("own", [{}, {"config": {"lr": 0.5}}, {"config": {"model": {"custom_model": None}}}])
+def test_arguments_of_a_custom_model_that_no_policy_has_are_refused(own: dict[str, Any]) -> None:
+    wrong = (
+        r"^1 problem in .*\n- model.custom_model_config=\{'width': 3\}: there is no model.custom_model that takes it"
+    )
+    with pytest.raises(ConfigError, match=wrong):
+        with_policies({"a": own}).training(model={"custom_model_config": {"width": 3}}).validate()
+    with pytest.raises(ConfigError, match=r"policies: 'a': config.model.custom_model_config=\{'width': 3\}: there is"):
+        with_policies({"a": {"config": {"model": {"custom_model_config": {"width": 3}}}}}).validate()
+
+
 def test_a_problem_of_all_is_told_once() -> None:
     config = with_policies({"a": {"config": {"lr": 0.5}}}).training(sgd_minibatch_size=5000)
     with pytest.raises(ConfigError, match="^1 problem "):

@@ -144,6 +144,8 @@ def test_wrong_use_is_named() -> None:
     for timestep in (-1, 1.5, True):
         with pytest.raises(ConfigError, match=f"timestep={timestep!r}: expected environment steps"):
             policy.compute_single_action(ROWS[0], timestep=timestep)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="explore='yes': expected true, false or None"):
+        policy.compute_single_action(ROWS[0], explore="yes")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"have shape \(4,\), expected \('N', 4\): a batch"):
         policy.compute_actions(ROWS[0])
     alone = make_policy(PPOConfig(), spaces.Box(-1, 1, (4,)), spaces.Discrete(2))

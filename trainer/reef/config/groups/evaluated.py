@@ -34,6 +34,11 @@ def as_changes(value: Any) -> Any:
     return {key: changed[key] for key in changed if value.groups[key] != "evaluation" and key not in OF_TRAINING}
 
 
+def read_by_evaluation(changes: dict[str, Any]) -> dict[str, Any]:
+    """A checked `evaluation_config` without settings that it may only repeat: those of training may change later."""
+    return {key: value for key, value in changes.items() if key not in OF_TRAINING}
+
+
 def evaluation_problems(config: Any) -> Iterator[str]:
     """What is wrong with the settings of evaluation; every changed one must itself be fine."""
     yield from _problems_beside_training(config)

@@ -245,6 +245,13 @@ class MultiAgentSettings(Settings):
         """The settings that differ for one policy, from either place where they may be given."""
         return {**self.spec(policy_id).config, **self.algorithm_config_overrides_per_module.get(policy_id, {})}
 
+    def has_own_network(self, policy_id: PolicyId) -> bool:
+        """Whether a policy's own settings say which class makes its network."""
+        spec = self.spec(policy_id)
+        model = self.own_settings(policy_id).get("model") if isinstance(spec.config, Mapping) else None
+        has_model = isinstance(model, Mapping) and bool(model.get("custom_model"))
+        return has_model or spec.policy_class is not None
+
     @property
     def maps_each_episode(self) -> bool:
         """Whether the agents' policies are chosen in each episode."""

@@ -13,6 +13,7 @@ from reef.config.settings import Settings
 from reef.schedules import Scheduled
 
 ACTIVATIONS = ("tanh", "relu", "silu", "swish", "elu", "gelu", "linear")
+MOST_STEPS = 10**12  # of a batch: with more, the bytes of its arrays could be no 64-bit number
 
 
 class ModelConfig(Settings):
@@ -107,11 +108,6 @@ class ModelConfig(Settings):
                 f"model.{self.memories[0]}=True beside model.custom_model, which is the whole network. Leave it at "
                 "False; a custom model of your own may be recurrent."
             )
-        if self.custom_model_config and not self.custom_model:
-            yield (
-                f"model.custom_model_config={self.custom_model_config!r}: there is no model.custom_model that takes "
-                "it. Set it too, or leave this out."
-            )
         if self.custom_action_dist is not None and self.free_log_std:
             yield (
                 "model.free_log_std=True beside model.custom_action_dist: the outputs have a meaning of their own. "
@@ -198,11 +194,14 @@ class TrainingSettings(Settings):
         "'value' clips each element, 'norm' the L2 norm of each tensor, 'global_norm' the L2 norm of all together.",
         choices=("value", "norm", "global_norm"),
     )
-    train_batch_size: int = setting(32, "Environment steps in one train batch.", minimum=1, unit="steps")
+    train_batch_size: int = setting(
+        32, "Environment steps in one train batch.", minimum=1, maximum=MOST_STEPS, unit="steps"
+    )
     train_batch_size_per_learner: int | None = setting(
         None,
         "Train batch of each learner; the whole batch is this times the learners. null uses train_batch_size.",
         minimum=1,
+        maximum=MOST_STEPS,
         unit="steps",
     )
     model: ModelConfig = setting({}, "The network; see the model settings.")

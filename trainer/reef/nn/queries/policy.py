@@ -118,6 +118,8 @@ class QueriedPolicy(nn.Module):
         """
         _refuse_infos(info_batch or ())
         _check_timestep(timestep)
+        if explore not in (None, True, False):
+            raise ConfigError(f"explore={explore!r}: expected true, false or None, which means the setting.")
         obs, chooser = self.preprocessor.observations(obs_batch), self._asked()
         transform = chooser.transform(unsquash=unsquash_actions, clip=clip_actions)
         state = self.given_state(len(obs), state_batches)

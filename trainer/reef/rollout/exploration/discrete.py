@@ -14,7 +14,7 @@ from reef.nn.distributions.discrete import EXCLUDED
 from reef.rollout.exploration.action_box import uniform_valid
 from reef.rollout.exploration.exploration import Exploration, check
 from reef.rollout.exploration.levels import levels, ramp
-from reef.schedules import Schedule
+from reef.schedules import Schedule, Scheduled
 from reef.types import Array
 
 
@@ -32,9 +32,9 @@ class EpsilonGreedy(Exploration):
     """With probability epsilon a uniformly random valid action, else the best one.
 
     Epsilon stays at `initial_epsilon` for `warmup_timesteps`, then falls linearly over `epsilon_timesteps`; an
-    `epsilon_schedule` [[timestep, value], ...] replaces these four arguments. With `per_worker`, worker i of N has the
-    constant epsilon 0.4 ** (1 + 7 (i - 1) / (N - 1)) (Horgan et al. 2018, section 4.1); the local worker is greedy, but
-    follows the schedule if there are no other workers.
+    `epsilon_schedule`, a number or [[timestep, value], ...], replaces these four arguments. With `per_worker`, worker i
+    of N has the constant epsilon 0.4 ** (1 + 7 (i - 1) / (N - 1)) (Horgan et al. 2018, section 4.1); the local worker
+    is greedy, but follows the schedule if there are no other workers.
     """
 
     _: KW_ONLY
@@ -42,7 +42,7 @@ class EpsilonGreedy(Exploration):
     final_epsilon: float = 0.05
     warmup_timesteps: int = 0
     epsilon_timesteps: int = 100_000
-    epsilon_schedule: list[list[float]] | None = None
+    epsilon_schedule: Scheduled | None = None
     per_worker: bool = False
 
     def __post_init__(self) -> None:
@@ -60,10 +60,10 @@ class EpsilonGreedy(Exploration):
         try:
             schedule = Schedule(points)
         except (ConfigError, TypeError, ValueError) as error:
-            wanted = "expected points [[0, epsilon], [timestep, epsilon], ...]"
+            wanted = "expected a number, or points [[0, epsilon], [timestep, epsilon], ...]"
             reason = f" ({error})" if isinstance(error, ConfigError) else ""
             raise ConfigError(f"exploration_config.epsilon_schedule={points!r}: {wanted}{reason}.") from error
-        for _, epsilon in points:
+        for _, epsilon in [[0, points]] if isinstance(points, int | float) else points:
             check("epsilon_schedule", epsilon, 0.0, 1.0)
         return schedule
 
