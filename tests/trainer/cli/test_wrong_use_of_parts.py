@@ -351,7 +351,6 @@ UNTRAINED = ["evaluate", "--algo", "PPO", "--env", "parts:Env", "--episodes", "1
     ("command", "texts"),
     [
         (["evaluate", "."], (". has no manifest.json", "or give the folder of one run")),
-        (["evaluate", "/"], ("/ has no manifest.json",)),
         ([*UNTRAINED, "--out", ""], ("--out: it is empty",)),
         ([*UNTRAINED, "--estimate", "wis,"], ("'wis,': expected methods such as is,wis, each once",)),
         ([*UNTRAINED, "--estimate", "is,is"], ("'is,is': expected methods",)),
