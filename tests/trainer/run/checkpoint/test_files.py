@@ -423,3 +423,19 @@ def test_a_save_clears_away_what_dead_processes_left_and_nothing_else(tmp_path: 
         (tmp_path / name / "arrays.safetensors").write_text("half")
     write_checkpoint(tmp_path / "c", {"x": 1})
     assert {path.name for path in tmp_path.iterdir()} == {"c", *theirs}
+
+
+def test_a_folder_that_goes_while_it_is_looked_into_is_no_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "going" / "deeper").mkdir(parents=True)
+    scandir = os.scandir
+
+    def gone(path: Any) -> Any:
+        if "going" in str(path):
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", gone)
+    with pytest.raises(CheckpointError, match=r"has no manifest.json: its save was cut off, or it is no checkpoint"):
+        checkpoint_module.read_algorithm(tmp_path)

@@ -14,6 +14,7 @@ after it: at any moment one of the two is whole, and a reader of `<name>` gets t
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -186,7 +187,9 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 def _what_it_holds(path: Path) -> str:
     """Say what to use in place of a folder that is no checkpoint: of a job, which holds runs, or of a sweep."""
-    deeper = [file.parent for depth in ("*", "*/*") for file in path.glob(f"{depth}/checkpoint_*/{MANIFEST}")]
+    patterns = (f"{depth}/checkpoint_*/{MANIFEST}" for depth in ("*", "*/*"))
+    # Not Path.glob, which ends with the first folder that goes meanwhile.
+    deeper = [(path / name).parent for pattern in patterns for name in glob.glob(pattern, root_dir=path)]
     if not deeper:
         return (
             "its save was cut off, or it is no checkpoint. Use the one before, or give the folder of one run, which "
