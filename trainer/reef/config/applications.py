@@ -95,10 +95,8 @@ def _function_problems(input_: Any) -> Iterator[str]:
 
 def as_sent(config: AlgorithmConfig) -> dict[str, Any]:
     """The settings, as JSON data, with which a client makes its copy of the policy."""
-    wanted = {key: value for key, value in config.changed().items() if config.groups[key] in OF_POLICY}
     changed = config.changed()
-    wanted |= {key: changed[key] for key in OF_CLIENTS if key in changed}
-    found = {key: plain(value) for key, value in wanted.items()}
+    found = {key: plain(changed[key]) for key in changed if config.groups[key] in OF_POLICY or key in OF_CLIENTS}
     if isinstance(mapping := found.get("policy_mapping_fn"), str) and "<" in mapping:
         raise ConfigError(
             f"policy_mapping_fn={mapping!r}: a client that acts by itself cannot import it. Give a function of a "

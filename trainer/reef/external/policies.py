@@ -15,6 +15,7 @@ from reef.errors import ConfigError, ExternalEpisodeError
 from reef.external.acting import PolicyOfApplications
 from reef.external.episodes.episode import Asked, ExternalEpisode
 from reef.external.episodes.steps import Acted, AgentSteps, check_reward
+from reef.external.listening.together import together_or_alone
 from reef.external.wire import LastStep, Specification, Step
 from reef.rollout.policy_runner import PolicyRunner
 from reef.types import DEFAULT_POLICY, ONLY_AGENT, AgentId, PolicyId
@@ -140,13 +141,11 @@ class PoliciesOfApplications:
 
     def answers(self, requests: Sequence[Sequence[Asked]]) -> list[list[tuple[Any, Acted | None]] | Exception]:
         """`act` for each request, all in one forward pass; where that fails each is tried by itself."""
-        try:
-            acted = iter(self.act([each for asked in requests for each in asked]))
-            return [[next(acted) for _ in asked] for asked in requests]
-        except Exception as error:  # perhaps of an observation that no other request is to suffer from
-            if len(requests) == 1:
-                return [error]
-            return [answer for asked in requests for answer in self.answers([asked])]
+        return together_or_alone(self._acted, requests)
+
+    def _acted(self, requests: Sequence[Sequence[Asked]]) -> list[list[tuple[Any, Acted | None]]]:
+        acted = iter(self.act([each for asked in requests for each in asked]))
+        return [[next(acted) for _ in asked] for asked in requests]
 
     def specification(self, max_request_bytes: int) -> Specification:
         """What a client needs to act by itself; ConfigError where it cannot."""

@@ -22,6 +22,7 @@ from reef.external.fragments import checked
 from reef.external.last_answers import LastAnswers
 from reef.external.listening.connections import body_of, serve
 from reef.external.listening.refusals import BODY_S, IDLE_S, BusyError, refused
+from reef.external.listening.together import settle
 from reef.external.listening.token import TokenCheck
 from reef.external.policies import PoliciesOfApplications, actions_of, rows_by_episode
 from reef.external.wire import (
@@ -223,13 +224,7 @@ class PolicyServer:
     def _act_for_all(self) -> None:
         waiting, self._waiting = self._waiting, []
         answers = self._policies.answers([asked for asked, _ in waiting])
-        for (_, future), answer in zip(waiting, answers, strict=True):
-            if future.done():  # its client is gone
-                continue
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
+        settle([future for _, future in waiting], answers)
 
     async def _end(self, request: web.Request) -> web.Response:
         message = decode(await _body(request), EndEpisode)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from reef.errors import ConfigError
 from reef.external.listening.refusals import BusyError
+from reef.external.listening.together import settle
 from reef.serving.finished import Acted, Asked
 
 Act = Callable[[Sequence[Asked]], list[Acted | Exception]]
@@ -54,13 +55,7 @@ class Batches:
             except Exception as error:  # or all later requests would wait for ever
                 found = [error] * len(batch)
             self.observations -= size
-            for (_, future), answer in zip(batch, found, strict=True):
-                if future.done():  # its request was cancelled
-                    continue
-                if isinstance(answer, Exception):
-                    future.set_exception(answer)
-                else:
-                    future.set_result(answer)
+            settle([future for _, future in batch], found)
         self._working = None
 
     def close(self) -> None:

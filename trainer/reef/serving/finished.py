@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from reef.errors import ConfigError
+from reef.external.listening.together import together_or_alone
 from reef.nn.queries.policy import PREV_ACTIONS, PREV_REWARDS
 from reef.rollout.exploration.on_request import OnRequest
 from reef.run.build import load_policies
@@ -119,12 +120,7 @@ class FinishedPolicy:
 
         A request with an observation that has no action, such as one of too large values, is refused alone.
         """
-        try:
-            return self._act_together(asked)
-        except Exception as error:  # perhaps of an observation that no other request is to suffer from
-            if len(asked) == 1:
-                return [error]
-            return [answer for each in asked for answer in self.act([each])]
+        return together_or_alone(self._act_together, asked)
 
     def _act_together(self, asked: Sequence[Asked]) -> list[Acted | Exception]:
         obs = self.runner.filtered(np.concatenate([each.rows for each in asked]))
