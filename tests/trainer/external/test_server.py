@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -294,6 +294,15 @@ def test_open_episodes_are_bounded_and_idle_ones_dropped(serve: Serve) -> None:
     assert ask(worker, "episodes", {"episode_id": "d"})[0] == 200
 
 
+def at_once(act: Callable[[str], None], names: Sequence[str]) -> None:
+    """Call `act` with each name, each in a thread of its own."""
+    threads = [threading.Thread(target=act, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def test_requests_that_come_together_are_one_forward_pass(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = serve()
     names = [f"e{i}" for i in range(8)]
@@ -308,13 +317,7 @@ def test_requests_that_come_together_are_one_forward_pass(serve: Serve, monkeypa
 
     monkeypatch.setattr(worker.runners["default_policy"], "choose", counted)
     statuses: list[int] = []
-    threads = [
-        threading.Thread(target=lambda n=name: statuses.append(ask(worker, "steps", step(n))[0])) for name in names
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(lambda name: statuses.append(ask(worker, "steps", step(name))[0]), names)
     assert statuses == [200] * 8
     assert sum(rows) == 8
     assert len(rows) < 8
@@ -343,11 +346,7 @@ def test_a_request_that_fails_does_not_fail_those_that_came_with_it(
     def act(name: str) -> None:
         statuses[name] = ask(worker, "steps", step(name, obs=observation(1.0 if name == "e5" else 0.0)))[0]
 
-    threads = [threading.Thread(target=act, args=(name,)) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(act, names)
     assert statuses == dict.fromkeys(names[:5], 200) | {"e5": 500}
     assert max(rows) > 1
 
