@@ -1,7 +1,8 @@
 """Every exploration: what it chooses, and which arguments it refuses.
 
 It tests reef.rollout.exploration.action_box, reef.rollout.exploration.discrete, reef.rollout.exploration.exploration,
-reef.rollout.exploration.levels, reef.rollout.exploration.make and reef.rollout.exploration.noise too.
+reef.rollout.exploration.levels, reef.rollout.exploration.make, reef.rollout.exploration.noise and
+reef.rollout.exploration.sub_exploration too.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import torch
 from gymnasium import spaces
 
 from reef.algorithms.dqn import DQNConfig
+from reef.algorithms.sac import SACConfig
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.nn.distributions import ActionDistribution, DistributionMaker, Squashed
 from reef.rollout.exploration import EXPLORATIONS, PER_WORKER, EpsilonGreedy, Exploration, SoftQ, make_exploration
+from reef.rollout.worker import RolloutWorker
 from reef.spaces import Layout
+from reef.types import DEFAULT_POLICY
 
 THREE = spaces.Discrete(3, start=5)
 BOX = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.float32))
@@ -163,6 +167,30 @@ def test_ornstein_uhlenbeck_noise_remembers_and_is_restored() -> None:
     np.testing.assert_allclose(act(noise, zero, rows=1), [[0.4 * 0.85, -0.4 * 0.85]], rtol=1e-5)
     restored.set_state(noise.state())
     np.testing.assert_allclose(act(restored, zero, rows=1), [[0.4 * 0.85**2, -0.4 * 0.85**2]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["OrnsteinUhlenbeckNoise", "Curiosity"])
+def test_correlated_noise_begins_again_with_each_episode_and_questions_leave_it_alone(kind: str) -> None:
+    correlated = {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0}
+    given = correlated if kind == "OrnsteinUhlenbeckNoise" else {"type": kind, "sub_exploration": correlated}
+    config = (
+        SACConfig().environment("Pendulum-v1", horizon=4).rollouts(rollout_fragment_length=3, num_envs_per_worker=2)
+    )
+    worker = RolloutWorker(config.exploration(exploration_config=given).debugging(seed=1))
+    exploration = worker.runners[DEFAULT_POLICY].exploration
+    noise: Any = getattr(exploration, "sub_exploration", exploration)
+    worker.sample()
+    walk = noise.walk.copy()
+    assert np.abs(walk).min() > 0.0, "three steps into episodes of four"
+    obs = np.zeros(3, np.float32)
+    asked = {float(worker.get_policy().compute_single_action(obs, explore=True)[0][0]) for _ in range(3)}
+    assert len(asked) == 3
+    np.testing.assert_array_equal(noise.walk, walk)
+    begun = dict[int, bool]()
+    for step in (6, 9, 12):
+        worker.sample()
+        begun[step] = bool((noise.walk == 0.0).all())
+    assert begun == {6: False, 9: False, 12: True}, "an episode ends with step 12"
 
 
 @pytest.mark.parametrize("options", [{"type": "PerWorkerEpsilonGreedy"}, {"type": "EpsilonGreedy", "per_worker": True}])

@@ -57,6 +57,8 @@ class PolicyRunner:
         self.parameter_noise = (
             self.exploration if self.explores and isinstance(self.exploration, ParameterNoise) else None
         )
+        # None: it need not know where episodes end.
+        self.episodic = self.exploration if self.explores and self.exploration.is_episodic else None
         # 1: a random stream other than the environments'.
         apart = (1, EVALUATION) if config.in_evaluation else (1,)
         self.generator = np.random.default_rng(None if seed is None else [seed, worker_index, *apart])
@@ -85,8 +87,8 @@ class PolicyRunner:
             self.obs = self.filtered(first, self.columns.present, update=True)
             self.recurrent = self.policy.initial_state(len(first))
         assert self.obs is not None, "episodes have begun"
-        if self.parameter_noise is not None:
-            self.parameter_noise.begin(new_episodes=first is not None)
+        if self.episodic is not None:
+            self.episodic.begin(new_episodes=first is not None)
         self.fragment = Fragment(self.policy, self.obs, steps, self.recurrent)
         self.obs = None
 
@@ -133,12 +135,12 @@ class PolicyRunner:
             fragment.mask[t] &= result.live
         for column, obs in result.final_obs.items():
             fragment.finals.append((t, column, self.filtered(obs[None])[0]))
-        if self.recurrent or self.parameter_noise is not None:
+        if self.recurrent or self.episodic is not None:
             done = result.terminated | result.truncated
             if result.live is not None:
                 done |= ~result.live  # an agent that joins later starts with an empty state
-            if self.parameter_noise is not None:
-                self.parameter_noise.end_episodes(done)
+            if self.episodic is not None:
+                self.episodic.end_episodes(done)
             self.recurrent = self.policy.after_step(self.recurrent, fragment.actions[t], result.rewards, done)
         return None if active is None and result.live is None else fragment.mask[t]
 

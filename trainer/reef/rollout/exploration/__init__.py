@@ -7,11 +7,12 @@ takes an `ActionBox` first, then their arguments.
 
 from reef.rollout.exploration.action_box import ActionBox
 from reef.rollout.exploration.discrete import EpsilonGreedy, Random, SoftQ
-from reef.rollout.exploration.exploration import Exploration, StochasticSampling, WithSubExploration
+from reef.rollout.exploration.exploration import Exploration, StochasticSampling
 from reef.rollout.exploration.intrinsic import RE3, Curiosity, IntrinsicExploration
 from reef.rollout.exploration.make import EXPLORATIONS, PER_WORKER, make_exploration, rewards_what_is_new
 from reef.rollout.exploration.noise import GaussianNoise, OrnsteinUhlenbeckNoise
 from reef.rollout.exploration.parameter_noise import ParameterNoise
+from reef.rollout.exploration.sub_exploration import WithSubExploration
 
 __all__ = [
     "EXPLORATIONS",

@@ -27,6 +27,21 @@ class Exploration:
         """Whether its randomness is only that of the policy's distribution, without additional noise."""
         return False
 
+    @property
+    def is_episodic(self) -> bool:
+        """Whether it has noise that goes on from step to step, so that it is told of fragments and ends of episodes."""
+        return False
+
+    def begin(self, *, new_episodes: bool) -> None:
+        """A fragment begins, perhaps with other weights; `new_episodes`: in all columns."""
+
+    def end_episodes(self, done: Array) -> None:
+        """The episodes of the columns where `done` [B] is True have ended."""
+
+    def apart(self) -> Exploration:
+        """One for actions that belong to no column: they change nothing of this one."""
+        return self
+
     def get_exploration_action(
         self,
         action_distribution: ActionDistribution,  # of B rows
@@ -91,50 +106,6 @@ class StochasticSampling(Exploration):
     def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> Array | None:
         """By the distribution; None for uniformly random actions."""
         return None if timestep < self.random_timesteps else distribution.logp(actions)
-
-
-@dataclass
-class WithSubExploration(Exploration):
-    """Leaves the choice of actions to another exploration, by default the algorithm's own."""
-
-    _: KW_ONLY
-    sub_exploration: Exploration | None = None
-
-    @property
-    def sub(self) -> Exploration:
-        """The exploration that chooses the actions."""
-        assert isinstance(self.sub_exploration, Exploration), "made by make_exploration"
-        return self.sub_exploration
-
-    @property
-    def draws_from_policy(self) -> bool:
-        """As in `sub`."""
-        return self.sub.draws_from_policy
-
-    @property
-    def per_worker(self) -> bool:
-        """Whether `sub` differs between workers."""
-        return bool(getattr(self.sub, "per_worker", False))
-
-    def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
-        """Return the actions of `sub`."""
-        return self.sub.explore(distribution, timestep, generator)
-
-    def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> Array | None:
-        """As `sub` says."""
-        return self.sub.logp(distribution, actions, timestep)
-
-    def info(self, timestep: int) -> dict[str, float]:
-        """Return the values of `sub`."""
-        return self.sub.info(timestep)
-
-    def state(self) -> State:
-        """Return the state of `sub`."""
-        return {"sub_exploration": self.sub.state()}
-
-    def set_state(self, state: State) -> None:
-        """Restore what `state` returned."""
-        self.sub.set_state(state.get("sub_exploration", {}))
 
 
 def check(name: str, value: Any, low: float, high: float = float("inf")) -> None:

@@ -11,7 +11,8 @@ from gymnasium import spaces
 from reef.config import AlgorithmConfig, ModelConfig
 from reef.config.groups.training import ACTIVATIONS
 from reef.errors import ConfigError
-from reef.rollout.exploration.exploration import WithSubExploration, check
+from reef.rollout.exploration.exploration import check
+from reef.rollout.exploration.sub_exploration import WithSubExploration
 
 BETA_SCHEDULES = ("constant", "linear_decay")
 # Of a network that makes features: without hidden layers, unless the settings name some.

@@ -11,10 +11,11 @@ from reef.config.loading import load
 from reef.errors import ConfigError, nearest
 from reef.rollout.exploration.action_box import ActionBox
 from reef.rollout.exploration.discrete import EpsilonGreedy, Random, SoftQ
-from reef.rollout.exploration.exploration import Exploration, StochasticSampling, WithSubExploration
+from reef.rollout.exploration.exploration import Exploration, StochasticSampling
 from reef.rollout.exploration.intrinsic import RE3, Curiosity, IntrinsicExploration
 from reef.rollout.exploration.noise import GaussianNoise, OrnsteinUhlenbeckNoise
 from reef.rollout.exploration.parameter_noise import ParameterNoise
+from reef.rollout.exploration.sub_exploration import WithSubExploration
 from reef.spaces import Layout
 
 EXPLORATIONS: dict[str, type[Exploration]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
@@ -61,7 +62,10 @@ class GaussianNoise(Exploration):
 
 @dataclass
 class OrnsteinUhlenbeckNoise(GaussianNoise):
-    """Correlated noise: x += -theta x + sigma N(0, 1), one x per column (Lillicrap et al. 2016, section 7)."""
+    """Correlated noise: x += -theta x + sigma N(0, 1), one x per column (Lillicrap et al. 2016, section 7).
+
+    It is 0 at the begin of an episode, as in algorithm 1 there.
+    """
 
     _: KW_ONLY
     ou_theta: float = 0.15
@@ -74,6 +78,27 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
         check("ou_theta", self.ou_theta, 0, 1)
         for name in ("ou_sigma", "ou_base_scale"):
             check(name, getattr(self, name), 0)
+
+    @property
+    def is_episodic(self) -> bool:
+        """Yes."""
+        return True
+
+    def begin(self, *, new_episodes: bool) -> None:
+        """Let the process begin again where all columns have new episodes."""
+        if new_episodes:
+            self.walk = None
+
+    def end_episodes(self, done: Array) -> None:
+        """Let the process begin again in the columns where `done` [B] is True."""
+        if self.walk is not None:
+            self.walk[done] = 0.0
+
+    def apart(self) -> Exploration:
+        """One whose process is at its begin."""
+        one = copy.copy(self)
+        one.walk = None
+        return one
 
     def noise(self, actions: Array, generator: np.random.Generator) -> Array:
         """Return the next state of the process, in units of half the action range."""

@@ -52,7 +52,7 @@ class OnRequest:
         else:
             distribution, state = policy.act(obs, state, generator if explore else None)
         timestep = self.timestep() if timestep is None else timestep
-        return exploration.choose(distribution, timestep, explore, generator), distribution, state
+        return exploration.apart().choose(distribution, timestep, explore, generator), distribution, state
 
     def transform(self, *, unsquash: bool | None, clip: bool | None) -> Transform:
         """Pass actions through the connector, if there is one, and into the bounds of a Box; None: as the settings."""

@@ -14,8 +14,9 @@ from reef.nn.distributions import ActionDistribution
 from reef.nn.fast import fast_actor
 from reef.nn.policies import Policy
 from reef.rollout.exploration.discrete import EpsilonGreedy
-from reef.rollout.exploration.exploration import WithSubExploration, check
+from reef.rollout.exploration.exploration import check
 from reef.rollout.exploration.noise import GaussianNoise
+from reef.rollout.exploration.sub_exploration import WithSubExploration
 from reef.types import Array, RecurrentState, State
 
 # The factor by which the standard deviation changes (alpha in section C of the paper), and after how many steps.
@@ -62,14 +63,21 @@ class ParameterNoise(WithSubExploration):
     def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> None:
         """Not known: over all noises that could have been drawn."""
 
+    @property
+    def is_episodic(self) -> bool:
+        """Yes."""
+        return True
+
     def begin(self, *, new_episodes: bool) -> None:
-        """A fragment begins, perhaps with other weights; `new_episodes`: in all columns."""
+        """Take the newest weights; new noise is due where all columns have new episodes."""
+        super().begin(new_episodes=new_episodes)
         self.outdated = True
         if new_episodes:
             self.due[:] = True
 
     def end_episodes(self, done: Array) -> None:
         """Let the columns where `done` [B] is True act with new noise from the next step on."""
+        super().end_episodes(done)
         self.due |= done
 
     def act(

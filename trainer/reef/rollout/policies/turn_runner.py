@@ -43,8 +43,8 @@ class TurnRunner(PolicyRunner):
         else:
             assert self.obs is not None, "episodes have begun"
             self._held = self.obs
-        if self.parameter_noise is not None:
-            self.parameter_noise.begin(new_episodes=first is not None)
+        if self.episodic is not None:
+            self.episodic.begin(new_episodes=first is not None)
         if self._open.any():
             columns = np.flatnonzero(self._open)
             own = rows[columns], columns
@@ -96,9 +96,9 @@ class TurnRunner(PolicyRunner):
         fragment.complete(columns, t, result.rewards, result.terminated, result.truncated, self._held)
         done = result.terminated | result.truncated
         self._open[result.live | done] = False
-        if self.recurrent or self.parameter_noise is not None:
-            if self.parameter_noise is not None:
-                self.parameter_noise.end_episodes(done)
+        if self.recurrent or self.episodic is not None:
+            if self.episodic is not None:
+                self.episodic.end_episodes(done)
             after = self.policy.after_step(self.recurrent, self.newest_actions, result.rewards, done)
             self.recurrent = _where(result.live | done, after, self.recurrent)
         return counted
