@@ -176,6 +176,7 @@ class OwnCluster(Cluster):
         self.machine = machine
         self._binaries = find_binaries()
         self._store = ImageStore()
+        self._images: dict[str, str] = {}  # by target, "" for the base: those that the node has
         self._control_plane = ControlPlane(machine, self._binaries)
         self._node = Node(machine, self._binaries, cache_folder() / "containerd" / machine.name)
         super().__init__(machine.state / "pki" / "admin.kubeconfig", self._binaries.kubectl)
@@ -245,15 +246,17 @@ class OwnCluster(Cluster):
 
     def image(self, target: str) -> str:
         """Reference of the image of a target of the Dockerfile, made and loaded if needed; imagePullPolicy Never."""
-        image = self._store.project(target)
-        self.load(image)
-        return image
+        return self._loaded(target, lambda: self._store.project(target))
 
     def base_image(self) -> str:
         """Reference of a small image with Debian and its Python, loaded if needed; imagePullPolicy Never."""
-        image = self._store.base()
-        self.load(image)
-        return image
+        return self._loaded("", self._store.base)
+
+    def _loaded(self, target: str, make: Callable[[], str]) -> str:
+        if target not in self._images:  # else nobody waits while another process makes images
+            self.load(image := make())
+            self._images[target] = image
+        return self._images[target]
 
     def load(self, image: str, store: ImageStore | None = None) -> None:
         """Bring an image of a store, by default the project's, into the node."""

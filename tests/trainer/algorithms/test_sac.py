@@ -124,8 +124,10 @@ def test_the_entropy_to_steer_to_is_of_the_allowed_actions() -> None:
     space = spaces.Dict({"action_mask": spaces.MultiBinary(3), "z": spaces.Box(-1, 1, (1,))})
     policy = make_policy(SACConfig(), space, spaces.Discrete(3))
     rows = torch.tensor([[1.0, 1.0, 0.0, 0.5], [0.0, 1.0, 0.0, 0.5], [0.0, 0.0, 0.0, 0.5]])
-    expected = [0.5 * np.log(2), 0.0, 0.5 * np.log(3)]
-    assert policy.usual_entropy(rows).tolist() == pytest.approx(expected)
+    expected = np.array([np.log(2), 0.0, np.log(3)])
+    assert policy.target_entropy("auto", rows).tolist() == pytest.approx(0.5 * expected)
+    given = policy.target_entropy(0.9 * np.log(3), rows).tolist()
+    assert given == pytest.approx(0.9 * expected), "none of which is beyond what allowed actions can have"
 
 
 @pytest.mark.parametrize(("logp", "grows"), [(5.0, True), (-5.0, False)])

@@ -37,7 +37,7 @@ class SACConfig(QCriticsConfig):
     target_entropy: float | Literal["auto"] = setting(
         "auto",
         "Entropy in nats that the temperature steers to; auto: minus the number of action elements, or with discrete "
-        "actions half the entropy of random ones.",
+        "actions half the entropy of random ones. Where a mask allows fewer actions, the same share of theirs.",
     )
 
 
@@ -103,8 +103,7 @@ class SACLearner(QCriticsLearner):
 
     def target_entropy(self, obs: Tensor) -> float | Tensor:
         """In nats: a number, or one for each observation [N, *obs]."""
-        given = self.config.target_entropy
-        return self.policy.usual_entropy(obs) if given == "auto" else float(given)
+        return self.policy.target_entropy(self.config.target_entropy, obs)
 
     @property
     def alpha(self) -> Tensor:

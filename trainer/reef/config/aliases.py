@@ -12,6 +12,7 @@ from reef.errors import ConfigError
 
 RENAMED = {
     "learning_rate": "lr",
+    "stepsize": "lr",
     "lambda": "lambda_",
     "input": "input_",
     "lr_schedule": "lr",

@@ -224,8 +224,8 @@ class SoftActorCritic(ActorWithCritics):
         """
 
     @abstractmethod
-    def usual_entropy(self, obs: Tensor) -> float | Tensor:
-        """What the temperature steers to unless the settings say otherwise, in nats: a number, or one for each row."""
+    def target_entropy(self, given: float | str, obs: Tensor) -> float | Tensor:
+        """What the temperature steers to, in nats: a number, or one for each row; `given`: the setting."""
 
 
 class SoftContinuous(ContinuousActorCritic, SoftActorCritic):
@@ -250,9 +250,9 @@ class SoftContinuous(ContinuousActorCritic, SoftActorCritic):
         actions, logp = SquashedGaussian(dist_inputs).sample(noise(len(obs)))
         return critics(obs, actions).amin(0), logp
 
-    def usual_entropy(self, obs: Tensor) -> float:
-        """Minus the number of action elements, as in the paper."""
-        return -float(self.action_layout.size)
+    def target_entropy(self, given: float | str, obs: Tensor) -> float:
+        """`given`, or minus the number of action elements, as in the paper."""
+        return -float(self.action_layout.size) if given == "auto" else float(given)
 
 
 class DiscreteCritics(Critics):
@@ -332,9 +332,14 @@ class SoftDiscrete(SoftActorCritic):
             values = critics.all(obs).amin(0)
         return (distribution.probs * values).sum(-1), distribution.expected_log_prob
 
-    def usual_entropy(self, obs: Tensor) -> float | Tensor:
-        """A share of the entropy of random allowed actions that a policy can have and still act well.
+    def target_entropy(self, given: float | str, obs: Tensor) -> float | Tensor:
+        """`given`, or a share of the entropy of random actions that a policy can have and still act well.
 
         The paper's share is 0.98. With two actions no policy that prefers one has as much, and alpha grows forever.
+        Where a mask allows fewer actions it is the same share of their entropy.
         """
-        return 0.5 * (math.log(self.actions) if self.action_mask is None else self.action_mask.count(obs).log())
+        most = math.log(self.actions)
+        wanted = 0.5 * most if given == "auto" else float(given)
+        if self.action_mask is None or self.actions == 1:
+            return wanted
+        return wanted / most * self.action_mask.count(obs).log()
