@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 
 from reef.batch import Episode
 from reef.errors import ConfigError
@@ -94,17 +93,11 @@ def _checked_fragment(sent: Fragment, policies: PoliciesOfApplications) -> Recor
         if impossible := layout.first_impossible(values):
             raise ConfigError(f"fragment: {name} has {impossible[1]}, expected {impossible[2]}.")
     policy.check_mask(found.obs[:-1], found.actions)
-    _check_likelihood(found, acting)
-    return found
-
-
-def _check_likelihood(found: RecordedSteps, policy: Policy) -> None:
-    """Raise ConfigError for an action, which need not be in the bounds of its Box, of no finite log-likelihood."""
-    if found.dist_inputs is None:
-        return
-    logp = policy.dist_class(torch.from_numpy(found.dist_inputs)).logp(torch.from_numpy(found.actions))
-    if not torch.isfinite(logp).all():
+    if (outside := policy.first_unreachable(found.actions)) is not None:
+        raise ConfigError(f"fragment: actions has {outside:g}, expected -1 to 1: this policy chooses no others.")
+    if found.dist_inputs is not None and not policy.are_possible(found.actions, found.dist_inputs):
         raise ConfigError("fragment: actions has one that is impossible by its dist_inputs.")
+    return found
 
 
 def _version(sent: Fragment, policies: PoliciesOfApplications) -> int:

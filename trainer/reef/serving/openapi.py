@@ -19,6 +19,7 @@ from reef.spaces import Space
 TEXTS = {
     400: "An observation, a state or the request is wrong: the text names it.",
     401: "The token is missing or wrong.",
+    403: "The page that opens the WebSocket is not of this server.",
     408: "The body did not come in time.",
     413: "The body is too large.",
     415: "The body has another content type.",
@@ -34,11 +35,16 @@ DESCRIBED = {
     "state": "array",
     "max_observations": "integer",
     "max_request_bytes": "integer",
+    "max_message_bytes": "integer",
 }
 Schema = dict[str, Any]
+SOCKET = (
+    "A text message is `AskActions` in JSON, a binary one the same in MessagePack. Each is answered, in their order and "
+    "in its own form, with `Answer` or `Refused`. Several may be under way."
+)
 
 
-def openapi(policy: FinishedPolicy, *, has_token: bool) -> Schema:
+def openapi(policy: FinishedPolicy, *, has_token: bool, has_page: bool = False) -> Schema:
     """The document, OpenAPI 3.1."""
     guarded: Schema = {"security": [{"token": []}]} if has_token else {}
     text: Schema = {"schema": {"type": "string"}}
@@ -46,7 +52,12 @@ def openapi(policy: FinishedPolicy, *, has_token: bool) -> Schema:
     action: Schema = {
         "summary": "The actions for one observation or several",
         "requestBody": {"required": True, "content": _both("AskActions")},
-        "responses": {"200": ok | {"content": _both("Answer")}} | _errors(TEXTS),
+        "responses": {"200": ok | {"content": _both("Answer")}} | _errors(each for each in TEXTS if each != 403),
+    }
+    socket: Schema = {
+        "summary": "The same by WebSocket",
+        "description": SOCKET,
+        "responses": {"101": {"description": "The WebSocket is open."}} | _errors([400, 401, 403]),
     }
     described: Schema = {
         "summary": "What is served: spaces and memory",
@@ -56,7 +67,9 @@ def openapi(policy: FinishedPolicy, *, has_token: bool) -> Schema:
     metrics: Schema = {"summary": "For Prometheus", "responses": {"200": ok | {"content": {"text/plain": text}}}}
     itself: Schema = {"summary": "This document", "responses": {"200": ok | {"content": {JSON: {"schema": {}}}}}}
     if not has_token:
-        del action["responses"]["401"], described["responses"]["401"]
+        for each in (action, socket, described):
+            del each["responses"]["401"]
+    pages: Schema = _pages(guarded) if has_page else {}
     components: Schema = {"schemas": _schemas(policy)}
     if has_token:
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
@@ -64,14 +77,24 @@ def openapi(policy: FinishedPolicy, *, has_token: bool) -> Schema:
         "openapi": "3.1.0",
         "info": {"title": f"Policy {policy.policy_id} of {policy.policy.config.label}", "version": reef.__version__},
         "paths": {
-            "/v1/actions": {"post": action | guarded},
+            "/v1/actions": {"post": action | guarded, "get": socket | guarded},
             "/v1/policy": {"get": described | guarded},
             "/healthz": {"get": health},
             "/metrics": {"get": metrics},
             "/openapi.json": {"get": itself},
+            **pages,
         },
         "components": components,
     }
+
+
+def _pages(guarded: Schema) -> Schema:
+    """What `reef serve --play` has besides."""
+    html: Schema = {"text/html": {"schema": {"type": "string"}}}
+    page = {"summary": "A page that shows the policy play", "responses": {"200": {"description": "OK", "content": html}}}
+    opened = {"101": {"description": "The WebSocket of that page is open."}}
+    watch: Schema = {"summary": "Pictures and rewards for that page", "responses": opened | _errors([400, 403])}
+    return {"/play": {"get": page}, "/v1/play": {"get": watch | guarded}}
 
 
 def _both(name: str) -> Schema:
@@ -106,6 +129,7 @@ def _schemas(policy: FinishedPolicy) -> Schema:
         parts = [_nested(part.shape[1:], {"type": "number"}) for part in policy.policy.one_state(None)]
         about: Schema = {"description": "What the answer before had. Null or left out: an episode begins."}
         schemas["State"] = about | _list_of(parts)
+    schemas["Refused"] = _object({"status": {"type": "integer"}, "error": {"type": "string"}}, ["status", "error"])
     both = [_object(asks_one, ["observation"]), _object(asks_several, ["observations"])]
     schemas["AskActions"] = {"oneOf": both}
     schemas["Answer"] = {"oneOf": [_object(each, [*each]) for each in (answers_one, answers_several)]}

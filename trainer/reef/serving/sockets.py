@@ -1,0 +1,109 @@
+"""WebSockets at which clients ask for actions: several requests under way, and answers in their order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from reef.external.listening.connections import is_loopback
+from reef.external.wire import CONTENT_TYPE as MSGPACK
+from reef.serving.messages import JSON
+
+PROTOCOL = "reef"  # the subprotocol, for clients that name one
+IN_FLIGHT = 32  # requests of one connection; no more are read until answers were taken
+TAKEN_S = 30.0  # seconds in which a client must take an answer
+PING_S = 30.0  # seconds without a message after which a client is asked whether it is there
+CLOSING_S = 2.0  # seconds in which a client must confirm the end
+KINDS = {WSMsgType.TEXT: JSON, WSMsgType.BINARY: MSGPACK}
+FRAMES = {kind: frame for frame, kind in KINDS.items()}
+Respond = Callable[[bytes, str], Awaitable[bytes]]  # a message and its content type -> the answer
+Socket = Any  # aiohttp's WebSocketResponse, of which each message is bytes
+Answers = asyncio.Queue[tuple[str, asyncio.Task[bytes]] | None]  # None: no more
+
+
+async def opened(request: web.Request, message_bytes: int, *, has_token: bool) -> Socket:
+    """The WebSocket that the request asks for; `message_bytes`: of the largest message that is read.
+
+    Raises an HTTPException where it asks for none, or where it comes from a page of another server: a browser opens
+    WebSockets for any page, without asking the server first.
+    """
+    if request.headers.get("Upgrade", "").lower() != "websocket":
+        raise web.HTTPMethodNotAllowed(request.method, ["POST"])
+    origin = request.headers.get("Origin")
+    if origin is not None and not _is_own_page(origin, request, has_token=has_token):
+        raise web.HTTPForbidden(text=f"Origin: {origin}: the page is not of this server")
+    socket = web.WebSocketResponse(
+        timeout=CLOSING_S,
+        heartbeat=PING_S,
+        protocols=[PROTOCOL],
+        compress=False,  # a message takes the bytes that were sent
+        max_msg_size=message_bytes,
+        decode_text=False,
+    )
+    await socket.prepare(request)
+    return socket
+
+
+def _is_own_page(origin: str, request: web.Request, *, has_token: bool) -> bool:
+    try:
+        page = urlsplit(origin)
+        name = page.hostname or ""
+    except ValueError:
+        return False
+    # Without a token only the address keeps others out, and anybody's name may lead to this machine's address.
+    return page.netloc == request.host and (has_token or is_loopback(name))
+
+
+class ActionSockets:
+    """Answers the messages of each WebSocket in their order, until either side closes it."""
+
+    def __init__(self, respond: Respond) -> None:
+        """`respond` returns an answer for a message that is wrong, too."""
+        self._respond = respond
+        self._readers: set[asyncio.Task[None]] = set()
+
+    async def serve(self, request: web.Request, socket: Socket) -> None:
+        """Answer what comes; a client that does not take its answers is cut off."""
+        try:
+            await self._answer(socket)
+        except* (ConnectionError, TimeoutError):
+            if request.transport is not None:
+                request.transport.abort()  # with what waits there to be sent
+
+    def close(self) -> None:
+        """Read nothing more, answer what was asked, and close all."""
+        for reader in self._readers:
+            reader.cancel()
+
+    async def _answer(self, socket: Socket) -> None:
+        answers, room = Answers(), asyncio.Semaphore(IN_FLIGHT)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_send(socket, answers, room))
+            reader = group.create_task(self._read(socket, answers, room, group))
+            self._readers.add(reader)
+            reader.add_done_callback(self._readers.discard)
+            await asyncio.wait([reader])
+            answers.put_nowait(None)
+        await socket.close(code=WSCloseCode.GOING_AWAY)
+
+    async def _read(
+        self, socket: Socket, answers: Answers, room: asyncio.Semaphore, group: asyncio.TaskGroup
+    ) -> None:
+        while await room.acquire():
+            message = await socket.receive()
+            if (kind := KINDS.get(message.type)) is None:
+                return  # it was closed
+            answers.put_nowait((kind, group.create_task(self._respond(message.data, kind))))
+
+
+async def _send(socket: Socket, answers: Answers, room: asyncio.Semaphore) -> None:
+    while (found := await answers.get()) is not None:
+        kind, answer = found
+        body = await answer
+        async with asyncio.timeout(TAKEN_S):
+            await socket.send_frame(body, FRAMES[kind])
+        room.release()
