@@ -1,4 +1,4 @@
-"""Actions per second of `reef serve` and of a policy server, beside a bare aiohttp server that sends back what it got.
+"""Actions per second of `reef serve`, also by WebSocket, and of a policy server, beside a bare aiohttp echo.
 
     python -m benchmarks.serving CHECKPOINT [--clients 32] [--seconds 5] [--only NAME ...]
 
@@ -80,6 +80,16 @@ def targets(checkpoint: str, clients: int) -> dict[str, Target]:
     async def asks(session: aiohttp.ClientSession, _: int) -> Send:
         return lambda _: post(session, "/v1/actions", body, {"Content-Type": JSON})
 
+    async def talks(session: aiohttp.ClientSession, _: int) -> Send:
+        socket = await session.ws_connect("/v1/actions")
+
+        async def send(_: int) -> None:
+            await socket.send_frame(body, aiohttp.WSMsgType.TEXT)
+            answer = await socket.receive_str()
+            assert "action" in answer, answer
+
+        return send
+
     async def plays(session: aiohttp.ClientSession, number: int) -> Send:
         episode, obs = str(number), np.zeros(space.shape or (), space.dtype)
         head = {"Content-Type": MSGPACK}
@@ -89,6 +99,7 @@ def targets(checkpoint: str, clients: int) -> dict[str, Target]:
 
     return {
         "reef serve": Target(serve, asks),
+        "WebSocket": Target(serve, talks),
         "policy server": Target(["-c", program], plays),
         "aiohttp echo": Target(["-c", ECHO.format(clients=clients)], asks),
     }

@@ -60,7 +60,8 @@ class Page:
         for domain in ("Page", "Runtime", "Log"):
             await self.call(f"{domain}.enable")
         await self.call("Page.navigate", url=url)
-        await self.until(f"location.href.startsWith({json.dumps(url.partition('#')[0])}) && document.readyState === 'complete'")
+        begin = json.dumps(url.partition("#")[0])
+        await self.until(f"location.href.startsWith({begin}) && document.readyState === 'complete'")
 
     async def screenshot(self, path: Path) -> None:
         """Write what is seen to a PNG file."""

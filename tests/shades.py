@@ -29,7 +29,7 @@ class Shades(gym.Env[np.ndarray, int]):
     def step(self, action: int) -> Any:
         self.t += 1
         if self.t == self.fails_at:
-            raise ZeroDivisionError("a secret of the environment")
+            raise ZeroDivisionError("no ground")
         return np.full(1, self.t, np.float32), 2.0, self.t == self.length, False, {}
 
     def render(self) -> Any:

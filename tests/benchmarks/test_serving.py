@@ -17,15 +17,16 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_all_servers_are_measured(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
     main([checkpoint, "--clients", "2", "--seconds", "0.1"])
     lines = capsys.readouterr().out.splitlines()
-    names = ("reef serve", "policy server", "aiohttp echo", "reef serve", "policy server")
+    names = ("reef serve", "WebSocket", "policy server", "aiohttp echo", "reef serve", "WebSocket", "policy server")
     assert len(lines) == len(names)
     for name, line in zip(names, lines, strict=True):
         assert line.startswith(f"{name} ")
-    assert all(" per second, median " in line for line in lines[:3])
-    assert all(line.endswith(" of the echo") for line in lines[3:])
+    assert all(" per second, median " in line for line in lines[:4])
+    assert all(line.endswith(" of the echo") for line in lines[4:])
 
 
 def test_a_server_that_is_not_known_is_refused(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([checkpoint, "--only", "other"])
-    assert "--only other: expected some of 'reef serve', 'policy server', 'aiohttp echo'" in capsys.readouterr().err
+    known = "'reef serve', 'WebSocket', 'policy server', 'aiohttp echo'"
+    assert f"--only other: expected some of {known}" in capsys.readouterr().err

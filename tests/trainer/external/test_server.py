@@ -1,4 +1,4 @@
-"""The policy server by plain HTTP, as docs/external-protocol.md describes it: messages, refusals and limits.
+"""The policy server by plain HTTP, as docs/external-protocol.md describes it: messages and limits.
 
 The limits on connections and bodies are those of reef.external.listening.connections and reef.external.listening.bodies.
 """

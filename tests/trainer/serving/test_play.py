@@ -234,7 +234,7 @@ def test_an_environment_that_cannot_be_shown_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--play: applications trained this policy, and no environment is known"):
         Game(policy)
     config.env = Pair
-    with pytest.raises(ConfigError, match="--play: environment 'Pair' has several agents. Leave it out"):
+    with pytest.raises(ConfigError, match="--play: environment 'Pair' has several agents. Use reef evaluate"):
         Game(policy)
 
 

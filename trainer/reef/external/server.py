@@ -218,8 +218,8 @@ class PolicyServer:
             if begins:
                 raise BusyError("open episodes hold the most steps: no other one begins until some end")
             raise ExternalEpisodeError(
-                f"open episodes hold {self._episodes.held} steps, which is the most: use_critic=False learns from whole "
-                "episodes. End this one, and let fewer applications play at a time, or use a critic."
+                f"open episodes hold {self._episodes.held} steps, which is the most: use_critic=False learns from "
+                "whole episodes. End this one, and let fewer applications play at a time, or use a critic."
             )
 
     def _put(self, played: Played | None) -> None:

@@ -58,7 +58,7 @@ class Game:
         if is_multi_agent(self._env):
             self.close()
             raise ConfigError(
-                f"--play: environment {self._name!r} has several agents. Leave it out, and use reef evaluate --video-dir."
+                f"--play: environment {self._name!r} has several agents. Use reef evaluate --video-dir."
             )
         metadata = getattr(self._env, "metadata", None) or {}
         self.frames_per_second = float(metadata.get("render_fps") or USUAL_FRAMES_PER_SECOND)

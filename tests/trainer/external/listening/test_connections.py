@@ -60,5 +60,5 @@ def test_the_soft_limit_of_files_is_raised_for_connections(
 
 def test_a_hard_limit_of_files_that_is_too_low_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (600, 1024))
-    with pytest.raises(ConfigError, match="max_connections=1000: each connection is a file.*open 1024. Give at most 524"):
+    with pytest.raises(ConfigError, match="max_connections=1000: each connection is a file.*1024. Give at most 524"):
         allow_connections(1000, "max_connections=1000")
