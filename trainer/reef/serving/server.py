@@ -26,7 +26,7 @@ from reef.serving.messages import CONTENT_TYPES, JSON, Refused, answer, decoded,
 from reef.serving.metrics import ServingMetrics
 from reef.serving.openapi import openapi
 from reef.serving.play import PAGE, Play
-from reef.serving.sockets import ActionSockets, opened
+from reef.serving.sockets import ActionSockets
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -60,17 +60,18 @@ class FinishedPolicyServer:
         self._policy, self._limits, self._token = policy, limits, TokenCheck(token)
         self._batches = Batches(policy.act, limits.queued, lambda size: self._metrics.batch.observe(size))
         self._metrics = ServingMetrics(lambda: self._batches.observations)
-        self._bodies, self._sockets = BodyMemory(limits.request_bytes), ActionSockets(self._answered_message)
-        self._openapi = msgspec.json.encode(openapi(policy, has_token=token is not None, has_page=play))
+        self._bodies, has_token = BodyMemory(limits.request_bytes), token is not None
+        self._sockets = ActionSockets(self._answered_message, limits.message_bytes, has_token=has_token)
+        self._openapi = msgspec.json.encode(openapi(policy, has_token=has_token, has_page=play))
         self._described = encoded(self._description(), JSON)
         self.app = web.Application(client_max_size=limits.request_bytes, middlewares=[self._answered])
         self.app.router.add_post(f"{VERSION}/actions", self._actions)
-        self.app.router.add_get(f"{VERSION}/actions", self._socket, allow_head=False)
+        self.app.router.add_get(f"{VERSION}/actions", self._sockets.serve, allow_head=False)
         self.app.router.add_get(f"{VERSION}/policy", self._described_policy, allow_head=False)
         self.app.router.add_get("/healthz", self._healthz, allow_head=False)
         self.app.router.add_get("/metrics", self._metrics_page, allow_head=False)
         self.app.router.add_get("/openapi.json", self._openapi_page, allow_head=False)
-        self._play = Play(policy, self._batches.acted, has_token=token is not None) if play else None
+        self._play = Play(policy, self._batches.acted, has_token=has_token) if play else None
         if self._play is not None:
             self.app.router.add_get(PAGE, self._play.page, allow_head=False)
             self.app.router.add_get(f"{VERSION}/play", self._play.watch, allow_head=False)
@@ -126,11 +127,6 @@ class FinishedPolicyServer:
                 return web.Response(status=415, text=f"Content-Type: {kind}: expected {expected}")
             body = await self._answer(await body_of(request, BODY_S), kind)
             return web.Response(body=body, content_type=kind)
-
-    async def _socket(self, request: web.Request) -> web.StreamResponse:
-        socket = await opened(request, self._limits.message_bytes, has_token=self._token.is_required)
-        await self._sockets.serve(request, socket)
-        return socket  # type: ignore[no-any-return]
 
     async def _answered_message(self, body: bytes, kind: str) -> bytes:
         """The answer to a message of a WebSocket; what is wrong is answered with a message too."""

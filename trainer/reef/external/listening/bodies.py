@@ -37,6 +37,16 @@ class BodyMemory:
         the bodies of other requests leave no room for it.
         """
         size = self._counted(request)
+        if size > self._free:
+            await self._until_free(size)
+        self._free -= size
+        try:
+            yield
+        finally:
+            self._free += size
+            self._freed.set()
+
+    async def _until_free(self, size: int) -> None:
         try:
             async with asyncio.timeout(WAIT_S):
                 while size > self._free:
@@ -44,12 +54,6 @@ class BodyMemory:
                     await self._freed.wait()
         except TimeoutError as error:
             raise BusyError("the bodies of other requests leave no room for one of this size") from error
-        self._free -= size
-        try:
-            yield
-        finally:
-            self._free += size
-            self._freed.set()
 
     def _counted(self, request: web.Request) -> int:
         size = request.content_length

@@ -42,13 +42,13 @@ class TokenCheck:
 
     def __init__(self, token: str | None) -> None:
         """`token`: None lets every request in."""
-        self.is_required = token is not None
+        self._is_required = token is not None
         self._expected = f"Bearer {token}".encode()
         self._protocol = TOKEN_PROTOCOL.encode() + base64.urlsafe_b64encode((token or "").encode()).rstrip(b"=")
 
     def refusal(self, request: web.Request) -> web.Response | None:
         """The answer to a request that lacks the token; None where it may be answered."""
-        if not self.is_required or self._is_sent(request):
+        if not self._is_required or self._is_sent(request):
             return None
         return web.Response(status=401, text="the token is missing or wrong", headers={"WWW-Authenticate": "Bearer"})
 
