@@ -1,6 +1,6 @@
 """The policy server by plain HTTP, as docs/external-protocol.md describes it: messages and limits.
 
-The limits on connections and bodies are those of reef.external.listening.connections and reef.external.listening.bodies.
+The limits on connections and bodies are those of reef.external.listening: connections and bodies.
 """
 
 from __future__ import annotations
@@ -218,9 +218,7 @@ def test_many_bodies_that_come_slowly_do_not_stop_others(serve: Serve) -> None:
         connection.close()
 
 
-def test_large_bodies_that_do_not_come_leave_room_for_small_ones(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_bodies_that_do_not_come_leave_room_for_small_ones(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "WAIT_S", 0.2)
     monkeypatch.setattr(server, "BodyMemory", partial(BodyMemory, all_bytes=1_000_000))
     worker = serve(input_config={"max_request_bytes": 1_000_000})
@@ -499,8 +497,7 @@ def records_inputs(worker: ExternalWorker) -> bool:
     [
         ("SAC", 2.0, 2.0, None),
         ("SAC", 2.0, 2.5, "2.5 is outside of its bounds"),
-        ("SAC", np.inf, 1e30, "the action has 1e+30 where Box.* has no bounds, expected -1 to 1"),
-        ("SAC", np.inf, 1.0, None),
+        ("SAC", 2.0, 1e30, "1e.30 is outside of its bounds"),
         ("PPO", np.inf, 5.0, None),
         ("PPO", np.inf, 1e30, "so far from those of the policy that its likelihood is no finite number"),
     ],

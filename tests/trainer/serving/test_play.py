@@ -47,8 +47,7 @@ class Pair(MultiAgentEnv):
 def shown(folder: Path, env_config: dict[str, Any] | None = None, **settings: Any) -> FinishedPolicy:
     """A policy that was trained where nothing is drawn, and is shown in an environment with this configuration."""
     own = {"env_config": env_config or {}}
-    return finished(ppo(env=ENV, evaluation_config=own, **settings), folder)| (env_config or {})}
-    return finished(ppo(env=ENV, env_config={"length": 20}, evaluation_config=own, **settings), folder)
+    return finished(ppo(env=ENV, evaluation_config=own, **settings), folder)
 
 
 async def step_of(socket: aiohttp.ClientWebSocketResponse) -> tuple[dict[str, Any], Any]:
@@ -130,7 +129,8 @@ def test_it_pauses_plays_on_and_begins_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("send", "problem"), [("faster", "'faster': expected play, pause or reset."), (b"\xff", "'a binary message': expected")]
+    ("send", "problem"),
+    [("faster", "'faster': expected play, pause or reset."), (b"\xff", "'a binary message': expected")],
 )
 def test_another_command_is_refused(tmp_path: Path, send: Any, problem: str) -> None:
     async def talk(client: aiohttp.ClientSession, _: Ask) -> None:

@@ -46,7 +46,10 @@ def test_the_canvas_shows_the_environment_and_obeys_the_buttons(policy: Finished
         async with page(tmp_path / "browser") as own:
             await own.open(f"{client._base_url}play")
             await own.until(f"{STEP} > 3")
-            assert await own.value("['width', 'height'].map((size) => document.getElementById('picture')[size])") == [30, 20]
+            assert await own.value("['width', 'height'].map((size) => document.getElementById('picture')[size])") == [
+                30,
+                20,
+            ]
             seen = await colours(own)
             assert len(seen) > 5, seen
             assert all(colour % 2 == 0 for colour in seen)  # 10 times the step, modulo 256

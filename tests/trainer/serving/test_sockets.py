@@ -243,9 +243,10 @@ def test_a_client_that_reads_nothing_holds_up_itself_alone(
         assert sent < 5000, "the server read on without end"
         for _ in range(20):
             assert (await ask({"observation": OBS}))[0] == 200
-        text = await (await client.get("/metrics")).text()
-        assert "\nreef_serving_queued_observations 0.0\n" in text
-        end = asyncio.get_running_loop().time() + 20
+        end = asyncio.get_running_loop().time() + 30
+        while "\nreef_serving_queued_observations 0.0\n" not in await (await client.get("/metrics")).text():
+            assert asyncio.get_running_loop().time() < end
+            await asyncio.sleep(0.05)
         while not writer.transport.is_closing():  # it is cut off
             assert asyncio.get_running_loop().time() < end
             await asyncio.sleep(0.05)
@@ -286,9 +287,7 @@ def test_what_was_asked_before_sigterm_is_answered_and_then_it_is_closed(
     served(policy, talk)
 
 
-def test_a_client_that_goes_away_leaves_nothing_behind(
-    policy: FinishedPolicy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_goes_away_leaves_nothing_behind(policy: FinishedPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(policy, monkeypatch)
 
     async def talk(client: aiohttp.ClientSession, ask: Ask) -> None:
@@ -300,3 +299,29 @@ def test_a_client_that_goes_away_leaves_nothing_behind(
         assert "\nreef_serving_queued_observations 0.0\n" in await (await client.get("/metrics")).text()
 
     served(policy, talk, connections=3)
+
+
+@pytest.mark.parametrize(("count", "size"), [(sockets.IN_FLIGHT, 1), (2, 50)])
+def test_no_more_is_read_while_enough_is_under_way(count: int, size: int) -> None:
+    class Client:
+        async def send_frame(self, body: bytes, frame: WSMsgType) -> None:
+            sent.append(body)
+
+    sent: list[bytes] = []
+
+    async def answer(number: int) -> bytes:
+        return b"%d" % number
+
+    async def talk() -> None:
+        requests = sockets.UnderWay(100)
+        for number in range(count):
+            await asyncio.wait_for(requests.until_room(), 1.0)
+            requests.add(JSON, size, asyncio.create_task(answer(number)))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(requests.until_room(), 0.1)
+        requests.end()
+        await requests.send(Client())
+        await asyncio.wait_for(requests.until_room(), 1.0)
+        assert sent == [b"%d" % number for number in range(count)]
+
+    asyncio.run(talk())

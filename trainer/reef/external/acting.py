@@ -13,14 +13,12 @@ from reef.envs.wrappers import env_actions
 from reef.errors import ConfigError
 from reef.external.episodes.episode import Asked
 from reef.external.episodes.steps import Acted, AgentSteps
-from reef.nn.distributions import Squashed, SquashedGaussian
 from reef.rollout.policies.connectors import TO_ENV
 from reef.rollout.policy_runner import PolicyRunner
 from reef.spaces import first_outside
 from reef.types import Array, RecurrentState
 
 NOT_DONE = np.zeros(1, np.bool_)
-ROUNDING = 1e-6  # of an action that an application chose, brought from its bounds to -1 and 1
 
 
 class PolicyOfApplications:
@@ -70,25 +68,7 @@ class PolicyOfApplications:
             wrong = str(error)
         if wrong is not None:
             raise ConfigError(f"the action is no value of {layout.space}: {wrong}.")
-        chosen = np.asarray(self.runner.columns.action_transform.inverse(flat), layout.action_dtype)
-        if (unreachable := self.first_unreachable(chosen[None])) is not None:
-            raise ConfigError(
-                f"the action has {unreachable:g} where {layout.space} has no bounds, expected -1 to 1: this policy "
-                "chooses no others there."
-            )
-        return chosen
-
-    def first_unreachable(
-        self,
-        actions: Array,  # [N, *action] as a policy chooses them
-    ) -> float | None:
-        """The first number that this policy cannot choose, if there is one: actions of SAC, DDPG and TD3 are a tanh."""
-        flat = actions.reshape(len(actions), -1)
-        for part in self.runner.policy.dist_class.parts:
-            numbers = flat[:, part.actions]
-            if part.make in (Squashed, SquashedGaussian) and len(outside := numbers[np.abs(numbers) > 1 + ROUNDING]):
-                return float(outside[0])
-        return None
+        return np.asarray(self.runner.columns.action_transform.inverse(flat), layout.action_dtype)
 
     def are_possible(
         self,

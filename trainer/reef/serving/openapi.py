@@ -1,4 +1,4 @@
-            "/v1/actions": {"post": action, "get": socket},
+"""/openapi.json: what a server answers, with the schemas of its policy's own observations and actions."""
 
 from __future__ import annotations
 

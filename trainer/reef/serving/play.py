@@ -57,9 +57,7 @@ class Game:
         self._env: Any = make_env(config, EnvContext(config.env_config, render_mode="rgb_array"))
         if is_multi_agent(self._env):
             self.close()
-            raise ConfigError(
-                f"--play: environment {self._name!r} has several agents. Use reef evaluate --video-dir."
-            )
+            raise ConfigError(f"--play: environment {self._name!r} has several agents. Use reef evaluate --video-dir.")
         metadata = getattr(self._env, "metadata", None) or {}
         self.frames_per_second = float(metadata.get("render_fps") or USUAL_FRAMES_PER_SECOND)
         self._episode = self._length = 0

@@ -160,10 +160,10 @@ def test_whole_episodes_are_cut_before_they_hold_all_memory(serve: Serve, monkey
     play(client, episodes, 1)
     assert (worker.source.queue.steps, held(worker)) == (10, MOST + 10 + 3)  # one was cut, which made room for all
     played = 0
-    for _ in range(40):
-        if worker.source.queue.steps > MOST // 2:
+    for turn in range(120):
+        if worker.source.queue.steps:
             played += worker.sample(worker.source.queue.steps).env_steps
-        play(client, episodes, 1)
+        play(client, [episodes[turn % 3]], 1)
         assert worker.source._server._episodes.held <= MOST + 10 + len(episodes)
     assert played + held(worker) == 3 * (11 + 40)
 

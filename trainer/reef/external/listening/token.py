@@ -11,7 +11,8 @@ from aiohttp import web
 
 from reef.errors import ConfigError
 
-TOKEN_PROTOCOL = "reef.token."  # and the token in base64url: a subprotocol of a WebSocket
+# Begins the name of a subprotocol of a WebSocket, which goes on with the token in base64url.
+TOKEN_PROTOCOL = "reef.token."  # noqa: S105
 
 
 def read_token(env: str | None, file: str | None) -> str | None:
