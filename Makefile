@@ -11,6 +11,13 @@ LEARN_ARGS ?=
 # Two processes, each with a Kubernetes of its own; but one where KUBECONFIG gives it.
 TEST_CLUSTER = $(RUN) pytest -q -x --durations=20 $(if $(KUBECONFIG),,-n 2 --dist loadfile) tests/cluster
 
+# A page is tested in a real browser, where there is one or where it can be installed.
+BROWSER = command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || { \
+  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "==> Installing chromium-headless-shell with apt-get" \
+  && apt-get -qq update \
+  && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends chromium-headless-shell >/dev/null; \
+  } || echo "There is no Chromium: its tests are left out."
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -26,6 +33,7 @@ run: $(VENV)/.trainer ## install Reef into .venv and train examples/cartpole-ppo
 	@$(VENV)/bin/reef run examples/cartpole-ppo.yaml $(RUN_ARGS)
 
 test: lint type ## install Reef and the tools into .venv, then pass lint, types, all tests, and test-cluster where that can be
+	@$(BROWSER)
 	@echo "==> Tests"
 	@$(RUN) pytest -q -x -n 2 --dist loadgroup --timeout=300 --durations=40 --ignore=tests/cluster $(TEST_ARGS)
 	@$(if $(strip $(TEST_ARGS)),true,echo "==> Tests on a Kubernetes of their own, where this machine can run one (Debian, root)" && \

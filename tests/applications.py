@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from reef import DQNConfig, PGConfig, PolicyClient, PPOConfig
+from reef import DDPGConfig, DQNConfig, PGConfig, PolicyClient, PPOConfig, SACConfig
 from reef.external.episodes.steps import Acted
 from reef.external.worker import ExternalWorker
 
 OBSERVATIONS, ACTIONS = spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Discrete(2)
-CONFIGS = {"PPO": PPOConfig, "DQN": DQNConfig, "PG": PGConfig}
+CONFIGS = {"PPO": PPOConfig, "DQN": DQNConfig, "PG": PGConfig, "SAC": SACConfig, "DDPG": DDPGConfig}
 
 
 def settings(algorithm: str = "PPO", input_config: dict[str, Any] | None = None, **given: Any) -> Any:

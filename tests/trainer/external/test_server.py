@@ -1,17 +1,19 @@
-"""The policy server by plain HTTP, as docs/external-protocol.md describes it: messages, refusals and limits.
+"""The policy server by plain HTTP, as docs/external-protocol.md describes it: messages and limits.
 
-The limits on connections and bodies are those of reef.external.listening.connections.
+The limits on connections and bodies are those of reef.external.listening: connections and bodies.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import socket
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,6 +24,8 @@ from gymnasium import spaces
 
 from reef.batch import Rollout
 from reef.external import server
+from reef.external.listening import bodies
+from reef.external.listening.bodies import BodyMemory
 from reef.external.wire import encode
 from reef.external.worker import ExternalWorker
 
@@ -214,9 +218,25 @@ def test_many_bodies_that_come_slowly_do_not_stop_others(serve: Serve) -> None:
         connection.close()
 
 
-def test_connections_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "CONNECTIONS", 2)
-    worker = serve()
+def test_large_bodies_that_do_not_come_leave_room_for_small_ones(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "WAIT_S", 0.2)
+    monkeypatch.setattr(server, "BodyMemory", partial(BodyMemory, all_bytes=1_000_000))
+    worker = serve(input_config={"max_request_bytes": 1_000_000})
+    ask(worker, "episodes", {"episode_id": "a"})
+    head = f"POST /v1/steps HTTP/1.1\r\nHost: x\r\nContent-Type: {TYPE}\r\nContent-Length: 950000\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", worker.source.port)) as slow:
+        slow.sendall(head.encode() + b"half")
+        time.sleep(0.1)
+        status, text = ask(worker, "steps", b"0" * 100_000)
+        assert (status, text) == (429, "the bodies of other requests leave no room for one of this size")
+        assert ask(worker, "steps", step())[0] == 200
+    end = time.monotonic() + 30
+    while ask(worker, "steps", b"0" * 100_000)[0] == 429:  # until the server has seen that it is closed
+        assert time.monotonic() < end
+
+
+def test_connections_are_bounded(serve: Serve) -> None:
+    worker = serve(input_config={"max_connections": 2})
     threads = threading.active_count()
     held = [socket.create_connection(("127.0.0.1", worker.source.port)) for _ in range(2)]
     for connection in held:  # one that was answered counts
@@ -452,3 +472,41 @@ def test_after_the_end_nobody_listens(serve: Serve) -> None:
     assert threading.active_count() == threads - 1
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+@pytest.mark.parametrize("algorithm", ["SAC", "DDPG"])
+@pytest.mark.parametrize(("action", "status"), [(1.0, 200), (-1.0, 200), (1.5, 400), (1e30, 400)])
+def test_a_fragment_has_actions_that_its_policy_chooses(
+    serve: Serve, algorithm: str, action: float, status: int
+) -> None:
+    worker = serve(algorithm, action_space=spaces.Box(-2.0, 2.0, (1,), np.float32))
+    inputs = worker.runners["default_policy"].policy.dist_class.num_inputs
+    changed: dict[str, Any] = {"actions": np.array([[0.5], [action]], np.float32)}
+    changed["dist_inputs"] = np.zeros((2, inputs), np.float32) if records_inputs(worker) else None
+    found = ask(worker, "fragments", fragments(**changed))
+    assert found[0] == status, found
+    assert status == 200 or "expected -1 to 1: this policy chooses no others." in found[1]
+
+
+def records_inputs(worker: ExternalWorker) -> bool:
+    return "action_dist_inputs" in worker.runners["default_policy"].policy.acting_extras
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "high", "action", "text"),
+    [
+        ("SAC", 2.0, 2.0, None),
+        ("SAC", 2.0, 2.5, "2.5 is outside of its bounds"),
+        ("SAC", 2.0, 1e30, "1e.30 is outside of its bounds"),
+        ("PPO", np.inf, 5.0, None),
+        ("PPO", np.inf, 1e30, "so far from those of the policy that its likelihood is no finite number"),
+    ],
+)
+def test_an_action_of_the_application_is_one_that_the_policy_could_choose(
+    serve: Serve, algorithm: str, high: float, action: float, text: str | None
+) -> None:
+    worker = serve(algorithm, action_space=spaces.Box(-high, high, (1,), np.float32))
+    ask(worker, "episodes", {"episode_id": "a"})
+    status, found = ask(worker, "steps", step(action=np.array([action], np.float32)))
+    assert status == (200 if text is None else 400), found
+    assert text is None or re.search(text, found)

@@ -46,6 +46,8 @@ def test_it_listens_at_its_address_alone() -> None:
         ({"max_episodes": 1.5}, "max_episodes=1.5: expected a whole number above 0"),
         ({"episode_timeout": "long"}, "episode_timeout='long': expected a number"),
         ({"max_request_bytes": -1}, "max_request_bytes=-1: expected a whole number above 0"),
+        ({"max_connections": 0}, "max_connections=0: expected a whole number above 0"),
+        ({"max_connections": 10**9}, "max_connections=1000000000: each connection is a file, and"),
         ({"token_env": "A", "token_file": "b"}, "token_env='A', token_file='b': give one of them"),
         ({"token_env": "NOT_THERE"}, "token_env='NOT_THERE': the environment variable holds no token: put a long"),
     ],

@@ -53,16 +53,20 @@ def answered(policy: FinishedPolicy, asked: dict[str, Any]) -> dict[str, Any]:
     return msgspec.json.decode(encoded(answer(message, acted, has_memory=bool(policy.state_names)), JSON))
 
 
+@pytest.mark.parametrize("has_page", [True, False])
 @pytest.mark.parametrize("has_token", [True, False])
-def test_paths_are_those_of_the_server(has_token: bool, tmp_path: Path) -> None:
-    policy = finished(ppo(), tmp_path / "c")
-    document = openapi(policy, has_token=has_token)
-    server = FinishedPolicyServer(policy, Limits(1, 1000, 10), "secret" if has_token else None)
+def test_paths_are_those_of_the_server(has_token: bool, has_page: bool, tmp_path: Path) -> None:
+    policy = finished(ppo(env="shades:Shades"), tmp_path / "c")
+    document = openapi(policy, has_token=has_token, has_page=has_page)
+    server = FinishedPolicyServer(policy, Limits(1, 1000, 10), "secret" if has_token else None, play=has_page)
     routes = {(route.resource.canonical, route.method.lower()) for route in server.app.router.routes()}
     assert routes == {(path, method) for path, methods in document["paths"].items() for method in methods}
     guarded = {path for path, methods in document["paths"].items() for each in methods.values() if "security" in each}
-    assert guarded == ({"/v1/actions", "/v1/policy"} if has_token else set())
-    assert ("401" in document["paths"]["/v1/actions"]["post"]["responses"]) is has_token
+    pages = {"/v1/play"} if has_page else set()
+    assert guarded == ({"/v1/actions", "/v1/policy", *pages} if has_token else set())
+    for path in ("/v1/actions", "/v1/policy", *pages):
+        for each in document["paths"][path].values():
+            assert ("401" in each["responses"]) is has_token, path
     validator(document, "Policy").validate(json.loads(server._described))
 
 

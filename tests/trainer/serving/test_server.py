@@ -8,30 +8,21 @@ import os
 import re
 import signal
 import socket
-import threading
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import msgspec
 import numpy as np
 import pytest
 from any_spaces import with_spaces
 from finished import MEMORY, finished, ppo
 from gymnasium import spaces
+from served import JSON, MSGPACK, OBS, Ask, Held, served
 
-from reef.external.listening.connections import listening
-from reef.external.wire import encode
 from reef.serving import server
 from reef.serving.finished import FinishedPolicy
 from reef.serving.metrics import KINDS
-from reef.serving.server import FinishedPolicyServer, Limits
-
-JSON, MSGPACK = "application/json", "application/msgpack"
-OBS = [0.1, -0.2, 0.03, 0.4]
-Ask = Callable[..., Awaitable[tuple[int, Any]]]
-
+from reef.serving.server import Limits
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "serving.md"
 
@@ -39,49 +30,6 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "serving.md"
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> FinishedPolicy:
     return finished(ppo(), tmp_path_factory.mktemp("policy") / "c")
-
-
-def served(
-    policy: FinishedPolicy,
-    talk: Callable[[aiohttp.ClientSession, Ask], Awaitable[Any]],
-    *,
-    token: str | None = None,
-    connections: int = 50,
-    request_bytes: int = 10_000,
-    queued: int = 100,
-) -> Any:
-    """What `talk` returns, which is called with a client, and a function that asks for actions."""
-
-    async def both() -> Any:
-        with listening("127.0.0.1", 0) as sock:
-            ready = asyncio.Event()
-            own = FinishedPolicyServer(policy, Limits(connections, request_bytes, queued), token)
-            running = asyncio.create_task(own.run(sock, ready.set))
-            await ready.wait()
-            address = f"http://127.0.0.1:{sock.getsockname()[1]}"
-            async with aiohttp.ClientSession(address, timeout=aiohttp.ClientTimeout(20)) as client:
-
-                async def ask(message: Any, kind: str = JSON, **headers: str) -> tuple[int, Any]:
-                    body = message if isinstance(message, bytes) else _encoded(message, kind)
-                    found = await client.post("/v1/actions", data=body, headers={"Content-Type": kind} | headers)
-                    content = await found.read()
-                    if found.status != 200:
-                        return found.status, content.decode()
-                    assert found.content_type == kind
-                    return 200, (msgspec.json if kind == JSON else msgspec.msgpack).decode(content)
-
-                try:
-                    return await talk(client, ask)
-                finally:
-                    if not running.done():
-                        os.kill(os.getpid(), signal.SIGTERM)
-                    await running
-
-    return asyncio.run(both())
-
-
-def _encoded(message: Any, kind: str) -> bytes:
-    return encode(message) if kind == MSGPACK else json.dumps(message).encode()
 
 
 @pytest.mark.parametrize("kind", [JSON, MSGPACK])
@@ -276,23 +224,6 @@ def test_metrics_count_requests_errors_and_batches(policy: FinishedPolicy) -> No
         assert f"\n{line}\n" in found, line
 
 
-class Held:
-    """The policy's `act`, which waits until it is let go."""
-
-    def __init__(self, policy: FinishedPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun, self.go_on, self.sizes, self._act = threading.Event(), threading.Event(), [], policy.act
-        monkeypatch.setattr(policy, "act", self)
-
-    def __call__(self, asked: Any) -> Any:
-        self.sizes.append(sum(map(len, asked)))
-        self.begun.set()
-        assert self.go_on.wait(20)
-        return self._act(asked)
-
-    async def until_begun(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, self.begun.wait, 20)
-
-
 def test_what_comes_during_a_pass_is_one_batch_and_too_much_of_it_is_refused(
     policy: FinishedPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,3 +346,8 @@ def test_the_socket_is_closed_when_it_has_ended(policy: FinishedPolicy) -> None:
     port = served(policy, talk)
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def test_messages_of_all_connections_take_no_more_than_bodies_may() -> None:
+    assert Limits(500, 16 * 2**20, 1).message_bytes == 256 * 2**20 // 500
+    assert Limits(10, 1000, 1).message_bytes == 1000

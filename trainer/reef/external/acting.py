@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
+import torch
 
 from reef.envs.wrappers import env_actions
 from reef.errors import ConfigError
@@ -69,6 +70,15 @@ class PolicyOfApplications:
             raise ConfigError(f"the action is no value of {layout.space}: {wrong}.")
         return np.asarray(self.runner.columns.action_transform.inverse(flat), layout.action_dtype)
 
+    def are_possible(
+        self,
+        actions: Array,  # [N, *action] as a policy chooses them
+        inputs: Array,  # [N, D] of their distributions
+    ) -> bool:
+        """Whether all have a finite log-likelihood; they need not be in the bounds of their Box."""
+        logp = self.runner.policy.dist_class(torch.from_numpy(inputs)).logp(torch.from_numpy(actions))
+        return bool(torch.isfinite(logp).all())
+
     def check_mask(self, obs: Array, actions: Array | None = None) -> None:
         """Raise ConfigError where the mask in observations [N, *obs] excludes every action, or one of `actions` [N]."""
         mask = self.runner.policy.action_mask
@@ -97,6 +107,7 @@ class PolicyOfApplications:
                 "the network's outputs for the observation are NaN or infinite: its values are too large, or the "
                 "learner has diverged."
             )
+        self._check_own(asked, inputs)
         found = []
         for i, (value, each) in enumerate(zip(self.for_application(actions), asked, strict=True)):
             found_inputs = np.array(inputs[i]) if self.records_inputs else None
@@ -104,6 +115,12 @@ class PolicyOfApplications:
             action = np.array(actions[i]) if each.own is None else each.own
             found.append((value, Acted(action, found_inputs, version, each.memory, own)))
         return found
+
+    def _check_own(self, asked: Sequence[Asked], inputs: Array) -> None:
+        """Raise ConfigError for an action of an application that the policy finds impossible."""
+        own = [(each.own, inputs[i]) for i, each in enumerate(asked) if each.own is not None]
+        if own and self.records_inputs and not self.are_possible(*map(np.stack, zip(*own, strict=True))):
+            raise ConfigError("the action is so far from those of the policy that its likelihood is no finite number.")
 
     def for_application(self, actions: Array) -> list[Any]:
         """[N, *action] as the policy chose them -> N values of the action space."""

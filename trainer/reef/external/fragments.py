@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 
 from reef.batch import Episode
 from reef.errors import ConfigError
@@ -15,8 +14,11 @@ from reef.external.episodes.episode import LONGEST, Played
 from reef.external.episodes.steps import RecordedSteps
 from reef.external.policies import PoliciesOfApplications
 from reef.external.wire import Fragment, Fragments, Result
+from reef.nn.distributions import Squashed, SquashedGaussian
 from reef.nn.policies import Policy
 from reef.types import Array, RecurrentState
+
+ROUNDING = 1e-6  # of an action that an application chose, brought from its bounds to -1 and 1
 
 
 def as_messages(played: Played) -> Iterator[Fragments]:
@@ -94,17 +96,24 @@ def _checked_fragment(sent: Fragment, policies: PoliciesOfApplications) -> Recor
         if impossible := layout.first_impossible(values):
             raise ConfigError(f"fragment: {name} has {impossible[1]}, expected {impossible[2]}.")
     policy.check_mask(found.obs[:-1], found.actions)
-    _check_likelihood(found, acting)
+    if (outside := _first_unreachable(found.actions, acting)) is not None:
+        raise ConfigError(f"fragment: actions has {outside:g}, expected -1 to 1: this policy chooses no others.")
+    if found.dist_inputs is not None and not policy.are_possible(found.actions, found.dist_inputs):
+        raise ConfigError("fragment: actions has one that is impossible by its dist_inputs.")
     return found
 
 
-def _check_likelihood(found: RecordedSteps, policy: Policy) -> None:
-    """Raise ConfigError for an action, which need not be in the bounds of its Box, of no finite log-likelihood."""
-    if found.dist_inputs is None:
-        return
-    logp = policy.dist_class(torch.from_numpy(found.dist_inputs)).logp(torch.from_numpy(found.actions))
-    if not torch.isfinite(logp).all():
-        raise ConfigError("fragment: actions has one that is impossible by its dist_inputs.")
+def _first_unreachable(
+    actions: Array,  # [T, *action] as a policy chooses them
+    policy: Policy,
+) -> float | None:
+    """The first number that the policy cannot choose, if there is one: actions of SAC, DDPG and TD3 are a tanh."""
+    flat = actions.reshape(len(actions), -1)
+    for part in policy.dist_class.parts:
+        numbers = flat[:, part.actions]
+        if part.make in (Squashed, SquashedGaussian) and len(outside := numbers[np.abs(numbers) > 1 + ROUNDING]):
+            return float(outside[0])
+    return None
 
 
 def _version(sent: Fragment, policies: PoliciesOfApplications) -> int:

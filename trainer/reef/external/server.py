@@ -14,13 +14,14 @@ from typing import Any
 from aiohttp import web
 
 from reef.errors import ExternalEpisodeError
-from reef.external.episodes.episode import Asked, ExternalEpisode, Played
+from reef.external.episodes.episode import LONGEST, Asked, ExternalEpisode, Played
 from reef.external.episodes.open_episodes import Limits, OpenEpisodes
 from reef.external.episodes.queue import StepQueue
 from reef.external.episodes.steps import Acted
 from reef.external.fragments import checked
 from reef.external.last_answers import LastAnswers
-from reef.external.listening.connections import body_of, serve
+from reef.external.listening.bodies import BodyMemory, body_of
+from reef.external.listening.connections import serve
 from reef.external.listening.refusals import BODY_S, IDLE_S, BusyError, refused
 from reef.external.listening.together import settle
 from reef.external.listening.token import TokenCheck
@@ -42,7 +43,6 @@ from reef.external.wire import (
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-CONNECTIONS = 500  # one too many is answered 503; a client tries again
 CLIENTS = 2000  # whose last answers are kept
 
 
@@ -59,8 +59,10 @@ class PolicyServer:
     ) -> None:
         """Begin to answer at once; `token` is what clients must send, None: nothing."""
         self._policies, self._queue, self._limits = policies, queue, limits
-        self._token = TokenCheck(token)
+        self._token, self._bodies = TokenCheck(token), BodyMemory(limits.request_bytes)
         self._episodes = OpenEpisodes(limits)
+        # steps that open episodes hold; those that are to be whole may hold one of the longest more
+        self._most_held = queue.most + (LONGEST if policies.whole else 0)
         self._acting: set[str] = set()  # ids of the episodes that wait for an action
         self._waiting: list[tuple[Sequence[Asked], asyncio.Future[list[tuple[Any, Acted | None]]]]] = []
         self._warned_of_crowd = False
@@ -111,7 +113,7 @@ class PolicyServer:
         app.router.add_get(f"{VERSION}/weights", self._weights)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=IDLE_S)
         await runner.setup()
-        server = await serve(runner, listening, CONNECTIONS)
+        server = await serve(runner, listening, self._limits.connections)
         await self._stopping.wait()
         server.close()
         await runner.cleanup()
@@ -125,7 +127,8 @@ class PolicyServer:
         if request.method == "POST" and request.content_type != CONTENT_TYPE:
             return web.Response(status=415, text=f"Content-Type: {request.content_type}: expected {CONTENT_TYPE}")
         try:
-            return await self._once(request, handler)
+            async with self._bodies.room_for(request):
+                return await self._once(request, handler)
         except web.HTTPException:
             raise
         except Exception as error:
@@ -173,9 +176,8 @@ class PolicyServer:
         for episode_id in found:
             self._episodes.found(episode_id)  # not dropped meanwhile
         for episode_id, rows in rows_by_episode(steps, asked, acted).items():
-            cut_after = self._policies.fragment_length if self._policies.whole or not self._is_crowded else 1
             with self._episodes.counted(found[episode_id]):
-                self._put(found[episode_id].record(*rows, cut_after))
+                self._put(found[episode_id].record(*rows, self._cut_after))
         return _response(Actions(actions=actions_of(steps, asked, acted)))
 
     @property
@@ -183,11 +185,18 @@ class PolicyServer:
         """Whether the open episodes hold as many steps as may wait in the queue."""
         return self._episodes.held >= self._queue.most
 
-    def _check_room(self, episodes: Sequence[ExternalEpisode]) -> None:
-        """Raise BusyError where these episodes are to wait.
+    @property
+    def _cut_after(self) -> int:
+        """After how many steps an episode is cut: with the next one, where all hold too many and it may be cut."""
+        cut = self._episodes.held >= self._most_held and self._policies.may_cut
+        return 1 if cut else self._policies.fragment_length
 
-        Where `_is_crowded`, episodes that need not be whole are cut with each step. Those that must be go on to their
-        end, and no other one begins while one of them does. Where none does, their application may wait for this one.
+    def _check_room(self, episodes: Sequence[ExternalEpisode]) -> None:
+        """Raise BusyError where these episodes are to wait, ExternalEpisodeError where they are to end.
+
+        Where `_is_crowded`, episodes that need not be whole are cut with each step. Those that are to be go on, and no
+        other one begins while one of them does. Where none does, their application may wait for this one. When all
+        hold `_most_held` steps, they are cut too; those that have no critic, and so cannot be, go on no more.
         """
         if self._queue.is_full:
             raise BusyError("the queue of steps is full until some were learned from")
@@ -205,6 +214,13 @@ class PolicyServer:
         begins = not any(episode.length for episode in episodes)
         if self._is_crowded and self._policies.whole and begins and self._episodes.any_goes_on():
             raise BusyError("open episodes hold as many steps as may wait: no other one begins until some end")
+        if self._episodes.held >= self._most_held and not self._policies.may_cut:
+            if begins:
+                raise BusyError("open episodes hold the most steps: no other one begins until some end")
+            raise ExternalEpisodeError(
+                f"open episodes hold {self._episodes.held} steps, which is the most: use_critic=False learns from "
+                "whole episodes. End this one, and let fewer applications play at a time, or use a critic."
+            )
 
     def _put(self, played: Played | None) -> None:
         if played is not None:

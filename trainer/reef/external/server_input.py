@@ -10,7 +10,7 @@ from typing import Any
 from reef.errors import ConfigError, PolicyServerError
 from reef.external.episodes.open_episodes import Limits
 from reef.external.episodes.queue import StepQueue
-from reef.external.listening.connections import is_loopback, listening
+from reef.external.listening.connections import allow_connections, is_loopback, listening
 from reef.external.listening.token import read_token
 from reef.external.policies import PoliciesOfApplications
 from reef.external.server import PolicyServer
@@ -38,6 +38,7 @@ class PolicyServerInput:
         max_episodes: int = 1000,  # open at the same time
         episode_timeout: float = 300.0,  # seconds without a request, after which an episode is dropped
         max_request_bytes: int = 16 * 2**20,
+        max_connections: int = 1000,  # at the same time
     ) -> None:
         """Port 0 takes any free one, see `port`. Without a token, everybody who reaches the port is a client.
 
@@ -51,12 +52,14 @@ class PolicyServerInput:
             "max_episodes": max_episodes,
             "episode_timeout": episode_timeout,
             "max_request_bytes": max_request_bytes,
+            "max_connections": max_connections,
         }
         if problems := [*_problems(address, port, numbers)]:
             raise ConfigError("\n".join(problems))
         self.idle_timeout = float(idle_timeout)
         self._max_queued_steps = max_queued_steps
-        self._limits = Limits(max_episodes, float(episode_timeout), max_request_bytes)
+        allow_connections(max_connections, f"max_connections={max_connections}")
+        self._limits = Limits(max_episodes, float(episode_timeout), max_request_bytes, max_connections)
         self._token = read_token(token_env, token_file)
         self._server: PolicyServer | None = None
         self.queue = StepQueue(FEWEST_QUEUED_STEPS)

@@ -43,6 +43,13 @@ class Actions(Message):
     states: Any = UNSET
 
 
+class Refused(Message):
+    """The answer of a WebSocket to a request that is wrong, or cannot be done now."""
+
+    status: int  # as over HTTP
+    error: str  # the text
+
+
 def decoded(body: bytes, content_type: str) -> AskActions:
     """The request in the bytes; MessageError where there is none."""
     if content_type == MSGPACK:

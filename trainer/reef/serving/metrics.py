@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -11,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 KINDS = {
     400: "value",
     401: "token",
+    403: "origin",
     404: "path",
     405: "method",
     408: "body_time",
@@ -30,15 +32,22 @@ class ServingMetrics:
         """`queued()`: observations that wait or are acted on."""
         self._registry = CollectorRegistry()
         every: dict[str, Any] = {"namespace": "reef", "subsystem": "serving", "registry": self._registry}
-        self.requests = Counter("requests", "Requests for actions.", **every)
+        self._requests = Counter("requests", "Requests for actions.", **every)
         self._errors = Counter("errors", "Requests that were refused or failed, by kind.", ["kind"], **every)
-        self.seconds = Histogram("request_seconds", "Time to answer a request for actions.", buckets=SECONDS, **every)
+        self._seconds = Histogram("request_seconds", "Time to answer a request for actions.", buckets=SECONDS, **every)
         self.batch = Histogram(
             "batch_observations", "Observations in one forward pass of the policy.", buckets=SIZES, **every
         )
         Gauge("queued_observations", "Observations that wait or are acted on.", **every).set_function(queued)
         for kind in KINDS.values():
             self._errors.labels(kind)  # also those that never happened
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Count a request for actions, which is answered in the block."""
+        self._requests.inc()
+        with self._seconds.time():
+            yield
 
     def error(self, status: int) -> None:
         """Count an answer with this status."""

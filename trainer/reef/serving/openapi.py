@@ -19,6 +19,7 @@ from reef.spaces import Space
 TEXTS = {
     400: "An observation, a state or the request is wrong: the text names it.",
     401: "The token is missing or wrong.",
+    403: "The page that opens the WebSocket is not of this server.",
     408: "The body did not come in time.",
     413: "The body is too large.",
     415: "The body has another content type.",
@@ -34,44 +35,77 @@ DESCRIBED = {
     "state": "array",
     "max_observations": "integer",
     "max_request_bytes": "integer",
+    "max_message_bytes": "integer",
 }
 Schema = dict[str, Any]
+OPENED: Schema = {"101": {"description": "The WebSocket is open."}}
+SOCKET = (
+    "A text message is `AskActions` in JSON, a binary one the same in MessagePack. Each is answered, in their order "
+    "and in its own form, with `Answer` or `Refused`. Several may be under way."
+)
 
 
-def openapi(policy: FinishedPolicy, *, has_token: bool) -> Schema:
+def openapi(policy: FinishedPolicy, *, has_token: bool, has_page: bool = False) -> Schema:
     """The document, OpenAPI 3.1."""
-    guarded: Schema = {"security": [{"token": []}]} if has_token else {}
-    text: Schema = {"schema": {"type": "string"}}
-    ok: Schema = {"description": "OK"}
-    action: Schema = {
-        "summary": "The actions for one observation or several",
-        "requestBody": {"required": True, "content": _both("AskActions")},
-        "responses": {"200": ok | {"content": _both("Answer")}} | _errors(TEXTS),
-    }
-    described: Schema = {
-        "summary": "What is served: spaces and memory",
-        "responses": {"200": ok | {"content": {JSON: {"schema": _ref("Policy")}}}} | _errors([401]),
-    }
-    health: Schema = {"summary": "It answers", "responses": {"200": ok | {"content": {"text/plain": text}}}}
-    metrics: Schema = {"summary": "For Prometheus", "responses": {"200": ok | {"content": {"text/plain": text}}}}
-    itself: Schema = {"summary": "This document", "responses": {"200": ok | {"content": {JSON: {"schema": {}}}}}}
-    if not has_token:
-        del action["responses"]["401"], described["responses"]["401"]
+    paths = _paths() | (_pages() if has_page else {})
+    for methods in paths.values():
+        for each in methods.values():
+            if "401" in each["responses"] and has_token:
+                each["security"] = [{"token": []}]
+            elif "401" in each["responses"]:
+                del each["responses"]["401"]
     components: Schema = {"schemas": _schemas(policy)}
     if has_token:
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     return {
         "openapi": "3.1.0",
         "info": {"title": f"Policy {policy.policy_id} of {policy.policy.config.label}", "version": reef.__version__},
-        "paths": {
-            "/v1/actions": {"post": action | guarded},
-            "/v1/policy": {"get": described | guarded},
-            "/healthz": {"get": health},
-            "/metrics": {"get": metrics},
-            "/openapi.json": {"get": itself},
-        },
+        "paths": paths,
         "components": components,
     }
+
+
+def _paths() -> Schema:
+    """Paths, methods and answers; 401 among them says that a token is asked for."""
+    text: Schema = {"text/plain": {"schema": {"type": "string"}}}
+    action: Schema = {
+        "summary": "The actions for one observation or several",
+        "requestBody": {"required": True, "content": _both("AskActions")},
+        "responses": _ok(_both("Answer")) | _errors(each for each in TEXTS if each != 403),
+    }
+    socket: Schema = {
+        "summary": "The same by WebSocket",
+        "description": SOCKET,
+        "responses": OPENED | _errors([400, 401, 403]),
+    }
+    described: Schema = {
+        "summary": "What is served: spaces and memory",
+        "responses": _ok({JSON: {"schema": _ref("Policy")}}) | _errors([401]),
+    }
+    return {
+        "/v1/actions": {"post": action, "get": socket},
+        "/v1/policy": {"get": described},
+        "/healthz": {"get": {"summary": "It answers", "responses": _ok(text)}},
+        "/metrics": {"get": {"summary": "For Prometheus", "responses": _ok(text)}},
+        "/openapi.json": {"get": {"summary": "This document", "responses": _ok({JSON: {"schema": {}}})}},
+    }
+
+
+def _pages() -> Schema:
+    """What `reef serve --play` has besides."""
+    html: Schema = {"text/html": {"schema": {"type": "string"}}}
+    watch: Schema = {
+        "summary": "Pictures and rewards for that page, by WebSocket",
+        "responses": OPENED | _errors([400, 401, 403]),
+    }
+    return {
+        "/play": {"get": {"summary": "A page on which the policy plays", "responses": _ok(html)}},
+        "/v1/play": {"get": watch},
+    }
+
+
+def _ok(content: Schema) -> Schema:
+    return {"200": {"description": "OK", "content": content}}
 
 
 def _both(name: str) -> Schema:
@@ -106,6 +140,7 @@ def _schemas(policy: FinishedPolicy) -> Schema:
         parts = [_nested(part.shape[1:], {"type": "number"}) for part in policy.policy.one_state(None)]
         about: Schema = {"description": "What the answer before had. Null or left out: an episode begins."}
         schemas["State"] = about | _list_of(parts)
+    schemas["Refused"] = _object({"status": {"type": "integer"}, "error": {"type": "string"}}, ["status", "error"])
     both = [_object(asks_one, ["observation"]), _object(asks_several, ["observations"])]
     schemas["AskActions"] = {"oneOf": both}
     schemas["Answer"] = {"oneOf": [_object(each, [*each]) for each in (answers_one, answers_several)]}

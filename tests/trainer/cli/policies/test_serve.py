@@ -100,3 +100,26 @@ def test_an_open_address_without_a_token_is_warned_of(
     said = capsys.readouterr()
     assert f"at http://{host}:" in said.out
     assert ("there is no token, so that everybody who reaches it gets actions. Give --token-env" in said.err) is warned
+
+
+def test_a_page_needs_a_token_where_others_reach_it(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", checkpoint, "--play", "--host", "0.0.0.0", "--port", "0"]) == 2
+    assert "--play --host 0.0.0.0: without a token everybody who reaches it could run" in capsys.readouterr().err
+
+
+def test_the_page_is_named(
+    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def run(self: FinishedPolicyServer, sock: Any, ready: Any) -> None:
+        ready()
+
+    monkeypatch.setattr(FinishedPolicyServer, "run", run)
+    (tmp_path / "token").write_text("secret")
+    for more in (["--host", "0.0.0.0", "--token-file", str(tmp_path / "token")], []):
+        assert main(["serve", checkpoint, "--play", "--port", "0", *more]) == 0
+        assert re.search(r"at (http://\S+)\nit plays at \1/play\n", capsys.readouterr().out)
+
+
+def test_connections_beyond_the_limit_of_files_are_refused(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", checkpoint, "--port", "0", "--max-connections", str(10**9)]) == 2
+    assert "--max-connections 1000000000: each connection is a file" in capsys.readouterr().err

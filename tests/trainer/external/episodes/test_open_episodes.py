@@ -11,6 +11,7 @@ from applications import acted, client_of, observation
 
 from reef import PolicyClient
 from reef.errors import EpisodeLostError, ExternalEpisodeError, PolicyServerError
+from reef.external import server
 from reef.external.episodes import open_episodes
 from reef.external.episodes.episode import Asked
 from reef.external.episodes.open_episodes import Limits, OpenEpisodes
@@ -120,7 +121,7 @@ def test_episodes_without_an_application_do_not_hold_up_others(serve: Serve) -> 
 
 
 def test_an_episode_is_found_by_its_id_until_it_is_dropped() -> None:
-    episodes = OpenEpisodes(Limits(episodes=2, episode_timeout_s=60.0, request_bytes=1))
+    episodes = OpenEpisodes(Limits(episodes=2, episode_timeout_s=60.0, request_bytes=1, connections=1))
     own = episodes.start(None, learns=True)
     episodes.start("a", learns=True)
     with pytest.raises(BusyError, match="max_episodes=2 are open"):
@@ -134,7 +135,7 @@ def test_an_episode_is_found_by_its_id_until_it_is_dropped() -> None:
 
 
 def test_the_steps_of_dropped_episodes_are_held_no_more() -> None:
-    episodes = OpenEpisodes(Limits(episodes=2, episode_timeout_s=60.0, request_bytes=1))
+    episodes = OpenEpisodes(Limits(episodes=2, episode_timeout_s=60.0, request_bytes=1, connections=1))
     for name in ("a", "b"):
         episode = episodes.found(episodes.start(name, learns=True))
         for _ in range(3):
@@ -147,3 +148,39 @@ def test_the_steps_of_dropped_episodes_are_held_no_more() -> None:
     episodes.found("b").used_at -= 61.0
     episodes.drop_idle()
     assert episodes.held == 0
+
+
+def test_whole_episodes_are_cut_before_they_hold_all_memory(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "LONGEST", 10)
+    worker = serve(batch_mode="complete_episodes", input_config={"max_queued_steps": MOST})
+    client = client_of(worker)
+    episodes = begin(client, 3)
+    play(client, episodes, 10)
+    assert (worker.source.queue.steps, held(worker)) == (0, MOST + 10)
+    play(client, episodes, 1)
+    assert (worker.source.queue.steps, held(worker)) == (10, MOST + 10 + 3)  # one was cut, which made room for all
+    played = 0
+    for turn in range(120):
+        if worker.source.queue.steps:
+            played += worker.sample(worker.source.queue.steps).env_steps
+        play(client, [episodes[turn % 3]], 1)
+        assert worker.source._server._episodes.held <= MOST + 10 + len(episodes)
+    assert played + held(worker) == 3 * (11 + 40)
+
+
+def test_whole_episodes_without_a_critic_end_before_they_hold_all_memory(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "LONGEST", 10)
+    monkeypatch.setattr(open_episodes, "GOES_ON_S", 0.0)
+    worker = serve("PG", input_config={"max_queued_steps": MOST})
+    client = client_of(worker)
+    episodes = begin(client, 3)
+    play(client, episodes, 10)
+    with pytest.raises(ExternalEpisodeError, match="open episodes hold 30 steps, which is the most: use_critic=False"):
+        client.get_action(episodes[0], observation())
+    with pytest.raises(PolicyServerError, match="open episodes hold the most steps: no other one begins"):
+        play(client, begin(client, 1), 1)
+    client.end_episode(episodes[0], observation())
+    play(client, episodes[1:], 1)
+    assert worker.sample(10).episodes[0].length == 10

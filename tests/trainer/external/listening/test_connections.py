@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 
+import pytest
 from aiohttp import web
 
-from reef.external.listening.connections import listening, serve
+from reef.errors import ConfigError
+from reef.external.listening.connections import allow_connections, listening, serve
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -42,3 +45,20 @@ def test_connections_that_come_at_the_same_time_are_bounded_too() -> None:
             await runner.cleanup()
 
     asyncio.run(talk())
+
+
+@pytest.mark.parametrize(("soft", "hard", "after"), [(600, 4096, 1500), (2000, 4096, 2000), (600, 1500, 1500)])
+def test_the_soft_limit_of_files_is_raised_for_connections(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, after: int
+) -> None:
+    limits = [(soft, hard)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, given: limits.append(given))
+    allow_connections(1000, "max_connections=1000")
+    assert limits[-1] == (after, hard)
+
+
+def test_a_hard_limit_of_files_that_is_too_low_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (600, 1024))
+    with pytest.raises(ConfigError, match="max_connections=1000: each connection is a file.*1024. Give at most 524"):
+        allow_connections(1000, "max_connections=1000")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from reef.errors import ConfigError
-from reef.external.listening.token import read_token
+from reef.external.listening.token import TokenCheck, read_token
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,22 @@ def test_a_token_is_read_from_a_file_or_a_variable(tmp_path: Path, monkeypatch: 
     assert read_token(None, str(tmp_path / "token")) == "secret"
     assert read_token("TOKEN", None) == "other"
     assert read_token(None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_let_in"),
+    [
+        ({"Authorization": "Bearer a+b"}, True),
+        ({"Authorization": "Bearer a"}, False),
+        ({"Sec-WebSocket-Protocol": "reef, reef.token.YSti"}, True),
+        ({"Sec-WebSocket-Protocol": "reef.token.YSt, reef.token."}, False),
+        ({"Authorization": "Bearer wrong", "Sec-WebSocket-Protocol": "reef.token.YSti"}, True),
+        ({"Authorization": "Bearer ü", "Sec-WebSocket-Protocol": "ü"}, False),
+        ({}, False),
+    ],
+)
+def test_a_token_comes_as_a_header_or_as_a_subprotocol(headers: dict[str, str], is_let_in: bool) -> None:
+    refusal = TokenCheck("a+b").refusal(make_mocked_request("GET", "/", headers))
+    assert (refusal is None) is is_let_in
+    assert refusal is None or refusal.status == 401
+    assert TokenCheck(None).refusal(make_mocked_request("GET", "/", headers)) is None

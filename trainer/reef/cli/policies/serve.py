@@ -39,6 +39,9 @@ def add_parser(
     parser.add_argument(
         "--max-queued", type=_count, default=QUEUED, metavar="N", help=f"observations that may wait ({QUEUED})"
     )
+    parser.add_argument(
+        "--play", action="store_true", help="also show the policy in its environment, on a page for browsers: /play"
+    )
     parser.set_defaults(action=_command)
 
 
@@ -60,12 +63,18 @@ def _command(args: argparse.Namespace) -> int:
 
     import torch
 
-    from reef.external.listening.connections import is_loopback
+    from reef.external.listening.connections import allow_connections, is_loopback
     from reef.external.listening.token import read_token
     from reef.serving.finished import FinishedPolicy
     from reef.serving.server import FinishedPolicyServer, Limits
 
     token = read_token(args.token_env, args.token_file)
+    if args.play and token is None and not is_loopback(args.host):
+        raise ConfigError(
+            f"--play --host {args.host}: without a token everybody who reaches it could run the environment. Give "
+            f"--token-env or --token-file, or --host {HOST}."
+        )
+    allow_connections(args.max_connections, f"--max-connections {args.max_connections}")
     with _listening(args.host, args.port) as sock:
         if token is None and not is_loopback(args.host):
             warnings.warn(
@@ -78,7 +87,9 @@ def _command(args: argparse.Namespace) -> int:
         limits = Limits(args.max_connections, args.max_request_bytes, args.max_queued)
         host, port = (f"[{args.host}]" if ":" in args.host else args.host), sock.getsockname()[1]
         said = f"policy {policy.policy_id} of {args.checkpoint} at http://{host}:{port}"
-        server = FinishedPolicyServer(policy, limits, token)
+        if args.play:
+            said += f"\nit plays at http://{host}:{port}/play"
+        server = FinishedPolicyServer(policy, limits, token, play=args.play)
         asyncio.run(server.run(sock, lambda: print(said, flush=True)))
     return EXIT_OK
 

@@ -26,6 +26,7 @@ class Limits:
     episodes: int  # open at the same time
     episode_timeout_s: float  # without a request for it
     request_bytes: int
+    connections: int
 
 
 class OpenEpisodes:

@@ -1,19 +1,25 @@
-"""Sockets that listen, connections of which there are not too many, and bodies that come in time."""
+"""Sockets that listen, and connections of which there are not too many."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import resource
 import socket
 
 from aiohttp import web
+
+from reef.errors import ConfigError
+
+WAITING = 1024  # connections that the kernel keeps until they are accepted; it may keep fewer
+OTHER_FILES = 500  # that a process with a server has open beside its connections
 
 
 def listening(address: str, port: int) -> socket.socket:
     """A socket that listens at the first address of this name, at any free port for 0; OSError where it cannot."""
     found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, place = found[0]
-    return socket.create_server(place[:2], family=family, backlog=128)
+    return socket.create_server(place[:2], family=family, backlog=WAITING)
 
 
 def is_loopback(address: str) -> bool:
@@ -22,6 +28,22 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return address == "localhost"
+
+
+def allow_connections(count: int, setting: str) -> None:
+    """Let this process have so many connections open: each is a file, of which the soft limit may allow too few.
+
+    Raises ConfigError, which begins with `setting`, where the hard limit does.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = count + OTHER_FILES
+    if resource.RLIM_INFINITY != hard < needed:
+        raise ConfigError(
+            f"{setting}: each connection is a file, and this process may open {hard}. Give at most "
+            f"{max(hard - OTHER_FILES, 1)}, or raise the hard limit of open files (ulimit -Hn)."
+        )
+    if resource.RLIM_INFINITY != soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 class _Arriving(asyncio.Protocol):
@@ -48,10 +70,6 @@ async def serve(runner: web.AppRunner, sock: socket.socket, connections: int) ->
     """Answer at this socket; when there are as many `connections`, one more is answered 503 and closed."""
     server = runner.server
     assert server is not None
-    return await asyncio.get_running_loop().create_server(lambda: _Arriving(server, connections), sock=sock)
-
-
-async def body_of(request: web.Request, limit_s: float) -> bytes:
-    """The body of a request; TimeoutError where it does not come within `limit_s` seconds."""
-    async with asyncio.timeout(limit_s):
-        return await request.read()
+    return await asyncio.get_running_loop().create_server(
+        lambda: _Arriving(server, connections), sock=sock, backlog=WAITING
+    )

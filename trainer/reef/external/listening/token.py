@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 import os
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 from aiohttp import web
 
 from reef.errors import ConfigError
+
+# Begins the name of a subprotocol of a WebSocket, which goes on with the token in base64url.
+TOKEN_PROTOCOL = "reef.token."  # noqa: S105
 
 
 def read_token(env: str | None, file: str | None) -> str | None:
@@ -39,11 +43,23 @@ class TokenCheck:
 
     def __init__(self, token: str | None) -> None:
         """`token`: None lets every request in."""
-        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._is_required = token is not None
+        self._expected = f"Bearer {token}".encode()
+        self._protocol = TOKEN_PROTOCOL.encode() + base64.urlsafe_b64encode((token or "").encode()).rstrip(b"=")
 
     def refusal(self, request: web.Request) -> web.Response | None:
         """The answer to a request that lacks the token; None where it may be answered."""
-        sent = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        if self._expected is None or hmac.compare_digest(sent, self._expected):
+        if not self._is_required or self._is_sent(request):
             return None
         return web.Response(status=401, text="the token is missing or wrong", headers={"WWW-Authenticate": "Bearer"})
+
+    def _is_sent(self, request: web.Request) -> bool:
+        if hmac.compare_digest(_bytes(request.headers.get("Authorization", "")), self._expected):
+            return True
+        # A page in a browser cannot set headers of its WebSocket, only name subprotocols.
+        names = request.headers.get("Sec-WebSocket-Protocol", "").split(",")
+        return any(hmac.compare_digest(_bytes(name.strip()), self._protocol) for name in names)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
