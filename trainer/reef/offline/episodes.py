@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import numpy as np
 from reef.batch import Rollout
 from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import ConfigError
-from reef.offline.episode_files import recorded_in
 from reef.offline.parquet_reader import Names
 from reef.offline.steps import (
     ACTION_LOGP,
@@ -29,6 +27,7 @@ from reef.offline.steps import (
     optional_column,
     wrong_step,
 )
+from reef.offline.stored_files import RecordedFile, recorded_in_all
 from reef.spaces import Layout
 from reef.types import Array
 
@@ -68,14 +67,15 @@ class EpisodeReader:
         self._rows_of_whole: Rollout | None = None
         self._told = False  # of what is left out, the first time that it is read
 
-    def read(self, files: Sequence[Path]) -> Iterator[Rollout]:
+    def read(self, files: Sequence[RecordedFile]) -> Iterator[Rollout]:
         """The episodes of files, each [T, 1]; what is no episode of these spaces is left out, and named.
 
         Raises:
             ConfigError: a file cannot be read, or none of the episodes is one of these spaces.
+            StorageError: an object store refuses, or does not answer.
         """
         keys = (*KEYS, *(OF_ESTIMATES if self._chosen else ()))
-        recorded = (episode for file in files for episode in recorded_in(file, keys, self._names))
+        recorded = recorded_in_all(files, keys, self._names)
         return self.checked(recorded, ", ".join(map(str, files)), "Every file is empty.")
 
     def checked(self, recorded: Iterable[Found], where: str, if_none: str) -> Iterator[Rollout]:

@@ -13,10 +13,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reef.errors import ConfigError
+from reef.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from reef.offline.steps import LeftOut
+    from reef.offline.stored_files import RecordedFile
 
 Steps = Sequence[Mapping[str, Any]]
 DEEPEST = 8  # lists and mappings in each other that are shown
@@ -28,7 +29,7 @@ def add_parser(
     """Add the command to the command line."""
     parser = commands.add_parser("data", parents=[verbosity], help="look into recorded episodes, or convert them")
     parser.add_argument("what", choices=("inspect", "stats", "convert"), help="a step, numbers, another form")
-    parser.add_argument("path", help="a file, a folder or a pattern")
+    parser.add_argument("path", help="a file, a folder or a pattern, also s3://...")
     parser.add_argument("out", nargs="?", help="of convert: the file to write; one that ends with .parquet is Parquet")
     parser.add_argument("--json", action="store_true", help="print JSON, and nothing else")
     parser.set_defaults(action=_command)
@@ -58,38 +59,33 @@ def _command(args: argparse.Namespace) -> int:
     return 0
 
 
-def _files(path: str) -> list[Path]:
-    from reef.offline.places import files_of
+def _files(path: str) -> list[RecordedFile]:
+    from reef.offline.stored_files import recorded_files
 
     try:
-        return files_of(path)
-    except ConfigError as error:
-        raise ConfigError(str(error).removeprefix("input_=")) from error
+        return recorded_files(path)
+    except (ConfigError, StorageError) as error:
+        raise type(error)(str(error).removeprefix("input_=")) from error
 
 
-def _episodes(path: str, files: Sequence[Path], wrong: LeftOut) -> Iterator[Steps]:
+def _episodes(path: str, files: Sequence[RecordedFile], wrong: LeftOut) -> Iterator[Steps]:
     """The steps of each episode; what cannot be read is added to `wrong`. ConfigError where nothing can."""
-    from reef.offline.episode_files import recorded_in
     from reef.offline.steps import ColumnSteps, wrong_step
+    from reef.offline.stored_files import recorded_in_all
 
     count = 0
-    for file in files:
-        for place, steps in recorded_in(file):
-            try:
-                found = steps()
-                if (
-                    not isinstance(found, list | ColumnSteps)
-                    or not found
-                    or not all("reward" in step for step in found)
-                ):
-                    raise ValueError("it has no steps with rewards")
-                for step in found:
-                    _number(step["reward"])  # which raises
-            except (ValueError, TypeError, KeyError) as error:
-                wrong.add(place, wrong_step(error))
-                continue
-            count += 1
-            yield found
+    for place, steps in recorded_in_all(files):
+        try:
+            found = steps()
+            if not isinstance(found, list | ColumnSteps) or not found or not all("reward" in step for step in found):
+                raise ValueError("it has no steps with rewards")
+            for step in found:
+                _number(step["reward"])  # which raises
+        except (ValueError, TypeError, KeyError) as error:
+            wrong.add(place, wrong_step(error))
+            continue
+        count += 1
+        yield found
     if not count:
         raise ConfigError(
             f"{path}: no episode can be read. {wrong.reasons[0] if wrong.count else 'Every file is empty'}."
@@ -155,8 +151,8 @@ def _number(reward: Any) -> float:
     return found
 
 
-def _check_out(out: str, files: Sequence[Path]) -> None:
-    if os.path.exists(out) and any(os.path.samefile(out, file) for file in files):
+def _check_out(out: str, files: Sequence[RecordedFile]) -> None:
+    if os.path.exists(out) and any(isinstance(file, Path) and os.path.samefile(out, file) for file in files):
         raise ConfigError(f"{out}: it is among the files that are read. Name another one.")
 
 

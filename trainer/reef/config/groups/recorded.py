@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
+from reef.api.fields import EXPLAINED, STORAGE_URI
 from reef.config.groups.columns import column_problems
 from reef.config.groups.inputs import FOR_INPUT, POLICY_SERVER, SAMPLER, is_function
 from reef.config.loading import load_function
-from reef.errors import ConfigError, nearest
+from reef.errors import ConfigError, nearest, without_secrets
 
 
 def recorded_problems(config: Any) -> Iterator[str]:
@@ -51,6 +53,14 @@ def place_problems(config: Any, who: str) -> Iterator[str]:
         yield f"input_: 'sampler': {who} samples nothing. Leave it out."
     if wrong := {place: weight for place, weight in weights.items() if not 0 < weight < math.inf}:
         yield f"input_={wrong}: expected weights above 0, such as 0.3. Leave out what is not to be read."
+
+
+def folder_problems(output: str | None) -> Iterator[str]:
+    """What is wrong with the place that `output` names."""
+    if output == "":
+        yield "output='': expected the path of a folder, or 'logdir' for episodes/ in the result folder."
+    elif output and "://" in output and not re.match(STORAGE_URI, output):
+        yield f"output={without_secrets(output)!r}: expected a folder, or {EXPLAINED[STORAGE_URI]}."
 
 
 def _sampling_problems(config: Any) -> Iterator[str]:

@@ -14,11 +14,10 @@ from reef.config.loading import load_function
 from reef.envs.wrappers import RewardTransform
 from reef.offline.episodes import EpisodeReader
 from reef.offline.own_reader import read_own
-from reef.offline.places import files_of
 from reef.offline.recorded import RecordedSource, RecordedSteps
 from reef.offline.shuffle_window import ShuffleWindow
+from reef.offline.stored_files import recorded_files
 from reef.rollout.policy_runner import PolicyRunner
-from reef.run.recorded.addresses import on_this_machine
 
 
 def recorded_sources(
@@ -28,6 +27,7 @@ def recorded_sources(
 
     Raises:
         ConfigError: there is no such file.
+        StorageError: an object store refuses, or does not answer.
     """
     policy, columns = runner.policy, runner.columns
     new_reader = partial(
@@ -46,10 +46,7 @@ def recorded_sources(
     places: Any = config.input_
     weights = places.items() if isinstance(places, dict) else [(places, 1.0)]
     # Each place has a reader of its own, which holds what it read last.
-    return [
-        RecordedSource(partial(new_reader().read, files_of(on_this_machine(place))), weight)
-        for place, weight in weights
-    ]
+    return [RecordedSource(partial(new_reader().read, recorded_files(place)), weight) for place, weight in weights]
 
 
 def steps_to_draw(config: AlgorithmConfig, runner: PolicyRunner, n_step: int | None) -> RecordedSteps | ShuffleWindow:
