@@ -109,7 +109,7 @@ def test_columns_are_compressed_one_by_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["json", "parquet"])
 def test_an_object_store_gets_each_file_when_it_is_complete(form: str, s3: S3) -> None:
-    folder = OutputFolder("s3://bucket/team/episodes", 3, 700, COMPRESSED[form])
+    folder = OutputFolder("s3://bucket/team/episodes", 3, 1500, COMPRESSED[form])
     assert s3.files() == [], "what was written to try it is removed"
     folder.add(EPISODE)
     while not s3.files():
@@ -132,7 +132,7 @@ import os
 from reef.offline.episode_files import PlayedEpisode
 from reef.offline.output_folder import OutputFolder
 episode = PlayedEpisode(1, steps=[{"obs": [0.0, 1.0], "action": 1}] * 20)
-folder = OutputFolder("s3://bucket/killed", 0, 2000)
+folder = OutputFolder("s3://bucket/killed", 0, 1000)
 for _ in range(5):
     folder.add(episode)
 os._exit(9)

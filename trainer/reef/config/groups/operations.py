@@ -318,7 +318,7 @@ class OfflineDataSettings(Settings):
         {},
         "Arguments by name of the policy server, such as address, port and token_env; a function finds them in ioctx. "
         "Of Parquet that others wrote: 'columns' says which of them has obs, actions, rewards, terminateds and "
-        "episode_id; see docs/offline.md.",
+        "episode_id; see docs/recordings-of-others.md.",
     )
     actions_in_input_normalized: bool = setting(
         False, "The recorded actions are as the policy chose them; false: as the environment got them."
