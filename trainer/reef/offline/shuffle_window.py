@@ -35,7 +35,7 @@ class Window:
         ahead = self._ahead or transitions_of(self._next(), self._gamma, self._n_step)
         taken, left = ahead[:most], ahead[most:]
         self._ahead = left if len(left) else None
-        self._taken += len(taken)
+        self._taken += 0 if self._source.keeps_place else len(taken)
         return taken
 
     def _next(self) -> Rollout:
