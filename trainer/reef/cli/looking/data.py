@@ -8,15 +8,18 @@ import math
 import os
 import reprlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reef.cli.train import json_mapping
+from reef.config.groups.columns import column_problems, named_columns
 from reef.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
-    from reef.offline.steps import LeftOut
+    from reef.offline.parquet_reader import Names
+    from reef.offline.steps import Found, LeftOut
     from reef.offline.stored_files import RecordedFile
 
 Steps = Sequence[Mapping[str, Any]]
@@ -31,6 +34,12 @@ def add_parser(
     parser.add_argument("what", choices=("inspect", "stats", "convert"), help="a step, numbers, another form")
     parser.add_argument("path", help="a file, a folder or a pattern, also s3://...")
     parser.add_argument("out", nargs="?", help="of convert: the file to write; one that ends with .parquet is Parquet")
+    parser.add_argument(
+        "--columns",
+        type=json_mapping,
+        metavar="JSON",
+        help="what the columns of Parquet that others wrote hold, as in input_config.columns",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, and nothing else")
     parser.set_defaults(action=_command)
 
@@ -43,10 +52,11 @@ def _command(args: argparse.Namespace) -> int:
     if args.what == "convert" and not args.out.endswith((".json", ".jsonl", ".parquet")):
         raise ConfigError(f"{args.out}: expected a file that ends with .json, .jsonl or .parquet.")
     from reef.offline.steps import LeftOut
+    from reef.offline.stored_files import recorded_in_all
 
     wrong = LeftOut()
     files = _files(args.path)
-    episodes = _episodes(args.path, files, wrong)
+    episodes = _episodes(args.path, recorded_in_all(files, names=_names(args.columns)), wrong)
     if args.what == "convert":
         _check_out(args.out, files)
         print(f"{_convert(episodes, args.out, wrong)} episodes written to {args.out}")
@@ -68,13 +78,22 @@ def _files(path: str) -> list[RecordedFile]:
         raise type(error)(str(error).removeprefix("input_=")) from error
 
 
-def _episodes(path: str, files: Sequence[RecordedFile], wrong: LeftOut) -> Iterator[Steps]:
+def _names(columns: dict[str, Any] | None) -> Names | None:
+    """By the key of a step its columns; ConfigError for a wrong `--columns`."""
+    if columns is None:
+        return None
+    given = {"columns": columns}
+    if problems := list(column_problems(given)):
+        raise ConfigError("\n".join(problem.replace("input_config.columns", "--columns") for problem in problems))
+    return named_columns(given)
+
+
+def _episodes(path: str, recorded: Iterable[Found], wrong: LeftOut) -> Iterator[Steps]:
     """The steps of each episode; what cannot be read is added to `wrong`. ConfigError where nothing can."""
     from reef.offline.steps import ColumnSteps, wrong_step
-    from reef.offline.stored_files import recorded_in_all
 
     count = 0
-    for place, steps in recorded_in_all(files):
+    for place, steps in recorded:
         try:
             found = steps()
             if not isinstance(found, list | ColumnSteps) or not found or not all("reward" in step for step in found):
