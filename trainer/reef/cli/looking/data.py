@@ -55,8 +55,8 @@ def _command(args: argparse.Namespace) -> int:
     from reef.offline.stored_files import recorded_in_all
 
     wrong = LeftOut()
-    files = _files(args.path)
-    episodes = _episodes(args.path, recorded_in_all(files, names=_names(args.columns)), wrong)
+    names, files = _names(args.columns), _files(args.path)
+    episodes = _episodes(args.path, recorded_in_all(files, names=names), wrong)
     if args.what == "convert":
         _check_out(args.out, files)
         print(f"{_convert(episodes, args.out, wrong)} episodes written to {args.out}")
