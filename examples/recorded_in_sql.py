@@ -6,6 +6,7 @@ as episodes; any database with a module for Python works in the same way. CQL fi
 
 import sqlite3
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import gymnasium as gym
@@ -42,7 +43,7 @@ class Shop(gym.Env):
 def fill(path, seasons=200):
     """Write what the shop did, at prices around one that it chose for the season; return the mean profit of these."""
     shop, draws, profits = Shop(), np.random.default_rng(0), []
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE days (season INT, day INT, demand REAL, price REAL, profit REAL)")
         for season in range(seasons):
             usual, total = draws.uniform(0.0, 2.0), 0.0
@@ -58,7 +59,7 @@ def fill(path, seasons=200):
 
 def seasons_of(context):
     """What `input_` calls: the steps of each season, in the order of its days."""
-    with sqlite3.connect(context.input_config["database"]) as database:
+    with closing(sqlite3.connect(context.input_config["database"])) as database:
         for (season,) in database.execute("SELECT DISTINCT season FROM days").fetchall():
             rows = database.execute(QUERY, (season,)).fetchall()
             seen = [[demand, day / DAYS] for day, (_, demand, _, _) in enumerate(rows)]
