@@ -39,8 +39,11 @@ class Share(NamedTuple):
         return files[self.worker_index - 1 :: self.workers] if self.worker_index else files
 
 
+EVERYTHING = Share(worker_index=0, workers=0)
+
+
 def recorded_sources(
-    config: AlgorithmConfig, runner: PolicyRunner, *, to_estimate: bool = False, share: Share = Share(0, 0)
+    config: AlgorithmConfig, runner: PolicyRunner, *, to_estimate: bool = False, share: Share = EVERYTHING
 ) -> list[RecordedSource]:
     """What `input_` means, for the policy of a runner; `to_estimate`: with rewards and actions that were not clipped.
 
