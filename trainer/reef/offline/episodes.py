@@ -68,9 +68,9 @@ class EpisodeReader:
         self._told = False  # of what is left out, the first time that it is read
 
     def read(self, files: Sequence[RecordedFile]) -> Iterator[Rollout]:
-        """The episodes of files, [T, 1] of one or of several; what is no episode of these spaces is left out, and named.
+        """The episodes of files, [T, 1] of one or of several, to estimate of one.
 
-        To estimate, each is one alone.
+        What is no episode of these spaces is left out, and named.
 
         Raises:
             ConfigError: a file cannot be read, or none of the episodes is one of these spaces.

@@ -108,7 +108,9 @@ def test_files_without_an_episode_are_refused(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_columns_of_others_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table = pa.table({"x": [0.0, 1.0, 2.0], "v": [5.0] * 3, "a": [1] * 3, "r": [1.0] * 3, "done": [0, 0, 1], "id": [7] * 3})
+    table = pa.table(
+        {"x": [0.0, 1.0, 2.0], "v": [5.0] * 3, "a": [1] * 3, "r": [1.0] * 3, "done": [0, 0, 1], "id": [7] * 3}
+    )
     parquet.write_table(table, tmp_path / "theirs.parquet")
     columns = {"obs": ["x", "v"], "actions": "a", "rewards": "r", "terminateds": "done", "episode_id": "id"}
     ours = tmp_path / "ours.json"

@@ -170,7 +170,9 @@ def test_episodes_of_a_fold_are_valued_by_a_model_of_the_others(kind: type[Direc
         own = sorted(set(range(10)) - set(map(int, others)))
         if kind is DirectMethod:
             np.testing.assert_allclose(values[own], number + 1)
-    assert sorted(sum(fitted, [])) == sorted([*range(10)] * 2), "each is left out of one fit"
+    assert sorted(each for others in fitted for each in others) == sorted([*range(10)] * 2), (
+        "each is left out of one fit"
+    )
 
 
 @pytest.mark.parametrize("folds", [0, -1, 2.0, True, "5"])

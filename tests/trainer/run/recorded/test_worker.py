@@ -71,9 +71,9 @@ def test_a_function_knows_whose_share_it_reads() -> None:
     given = {"num_rollout_workers": 2, "shuffle_buffer_size": 10}
     config = BCConfig.from_dict({"env": "CartPole-v1", **given}).offline_data(input_=read).checked()
     ReadingWorker(config, 2).sample()
-    assert seen == [(2, 2)]
+    assert set(seen) == {(2, 2)}
 
 
 def test_fewer_files_than_workers_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"num_rollout_workers=3: input_ has 2 files, .* Set it to at most 2, or reco"):
+    with pytest.raises(ConfigError, match=r"num_rollout_workers=3: input_ has 2 files, .* Set it to at most 2, or"):
         worker(write(tmp_path, 2), 0, workers=3)

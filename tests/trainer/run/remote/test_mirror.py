@@ -21,9 +21,9 @@ from reef.errors import ReefError, StorageError, StoreUnavailableError
 from reef.run.checkpoint import CheckpointStore
 from reef.run.prometheus import RunState
 from reef.run.remote import mirror as mirror_module
-from reef.storage import object_store
 from reef.run.remote.fetch import fetch_run
 from reef.run.remote.mirror import Mirror
+from reef.storage import object_store
 from reef.storage.object_store import RemoteFolder
 
 RUN = "s3://bucket/job/run_1"

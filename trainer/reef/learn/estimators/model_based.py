@@ -91,7 +91,7 @@ class DirectMethod(OffPolicyEstimator):
 class DoublyRobust(DirectMethod):
     """The model's values, corrected by importance sampling of its errors (Jiang & Li 2016, equation 10).
 
-    Unbiased if the model is right or the recorded likelihoods are, when it is not learned from the same steps (`folds`).
+    Unbiased if the model is right or the recorded likelihoods are, when the model learns from other steps (`folds`).
     """
 
     needs_likelihoods = True

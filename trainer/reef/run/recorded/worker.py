@@ -75,4 +75,3 @@ def one_after_the_other(rollouts: list[Rollout]) -> Rollout:
     if len(rollouts) == 1:
         return rollouts[0]
     return Rollout(**{name: np.concatenate([getattr(each, name) for each in rollouts]) for name in COLUMNS})
-
