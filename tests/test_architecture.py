@@ -21,7 +21,7 @@ LAYERS = [  # a module imports only from its own row and the rows above
     {"math"},
     {"nn"},
     {"envs"},
-    {"replay", "offline"},
+    {"replay", "offline", "storage"},
     {"rollout"},
     {"learn"},
     {"run"},

@@ -166,7 +166,13 @@ def test_bc_trains_the_actor_of_a_custom_model() -> None:
     ("settings", "problem"),
     [
         ({"input_": ""}, r"input_='': BC learns from recorded episodes.*reef evaluate CHECKPOINT --out FILE"),
-        ({"num_rollout_workers": 2}, "num_rollout_workers=2: BC samples nothing. Leave it at 0"),
+        ({"num_rollout_workers": 2}, "num_rollout_workers=2: without shuffle_buffer_size BC reads everything before"),
+        (
+            {"num_rollout_workers": 2, "shuffle_buffer_size": 9, "input_": {"a": 1, "b": 2}},
+            "num_rollout_workers=2: workers read one source, and input_ is a mapping",
+        ),
+        ({"num_rollout_workers": 2, "shuffle_buffer_size": 9}, "num_rollout_workers=2: input_ has 1 files, and each w"),
+        ({"sample_async": True}, "sample_async=True: BC samples nothing"),
         ({"observation_filter": "MeanStdFilter"}, "observation_filter='MeanStdFilter': BC reads observations as they"),
         ({"policies": ["a", "b"]}, r"policies=\['a', 'b'\]: BC learns a single policy"),
         ({"beta": 1.0, "postprocess_inputs": False}, "postprocess_inputs=False: beta=1 needs returns"),

@@ -98,7 +98,10 @@ def test_all_recorded_steps_are_in_the_memory_with_their_priorities(tmp_path: Pa
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_rollout_workers": 2}, "num_rollout_workers=2: DQN with input_ samples nothing. Leave it at 0"),
+        (
+            {"num_rollout_workers": 2},
+            "num_rollout_workers=2: DQN with input_ samples nothing, and reads everything",
+        ),
         ({"output": "x"}, "output='x': DQN with input_ samples no episodes to write"),
         ({"observation_filter": "MeanStdFilter"}, "DQN reads observations as they were recorded"),
         ({"model": {"use_lstm": True}}, "model.use_lstm=True: recorded episodes do not have the states"),

@@ -270,11 +270,51 @@ def test_what_evaluate_writes_is_read(tmp_path: Path) -> None:
         np.testing.assert_allclose(np.clip(mean, -1, 1), found.actions[:, 0], atol=1e-5)
 
 
-def test_what_was_read_last_is_not_held(tmp_path: Path) -> None:
-    table = pa.table({key: [value] * 2 for key, value in step().items()} | {"episode": [1, 2]})
-    parquet.write_table(table, tmp_path / "a.parquet")
-    reads = reader()
-    held = [reads._whole is not None for _ in reads.read([tmp_path / "a.parquet"])]
-    assert held == [True, True]
-    assert reads._whole is None
-    assert reads._rows_of_whole is None
+def several(folder: Path, **changed: list[Any]) -> list[Path]:
+    """A file of three episodes of two steps, with other columns."""
+    columns = {key: [value] * 6 for key, value in step().items()} | {"episode": [1, 1, 2, 2, 3, 3]}
+    columns |= {"reward": [float(row) for row in range(6)], "terminated": [False, True] * 3}
+    parquet.write_table(pa.table(columns | changed), folder / "a.parquet")
+    return [folder / "a.parquet"]
+
+
+def rewards(episodes: list[Rollout]) -> list[list[float]]:
+    return [episode.rewards[:, 0].tolist() for episode in episodes]
+
+
+def test_episodes_that_are_read_together_are_checked_together(tmp_path: Path) -> None:
+    files = several(tmp_path, terminated=[False, True, False, False, False, True])
+    (found,) = reader().read(files)
+    assert rewards([found]) == [[0, 1, 2, 3, 4, 5]]
+    assert found.terminated[:, 0].tolist() == [False, True, False, False, False, True]
+    assert found.truncated[:, 0].tolist() == [False, False, False, True, False, False], "cut off"
+    assert rewards(list(reader(chosen=True).read(files))) == [[0, 1], [2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"reward": [0.0, 1, float("nan"), 3, 4, 5]}, "episode 2: a reward is no finite number"),
+        ({"terminated": [False, True, True, True, False, True]}, "episode 2: step 1 of 2 ended the episode"),
+        ({"truncated": [False, False, True, False, False, False]}, "episode 2: step 1 of 2 ended the episode"),
+        ({"t": [0, 1, 7, 7, 0, 1]}, "episode 2: its steps are out of order: t does not grow"),
+        ({"t": [0, None, 7, 7, 0, 1]}, "episode 2: its steps are out of order: t does not grow"),
+    ],
+)
+def test_one_that_is_wrong_leaves_the_others(
+    changed: dict[str, Any], reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = rewards(list(reader().read(several(tmp_path, **changed))))
+    assert found == [[0, 1], [4, 5]]
+    assert reason in caplog.text
+
+
+def test_one_that_is_left_out_before_parts_its_neighbours(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = list(reader().read(several(tmp_path, episode=[1, 2, 2, 1, 3, 3], terminated=[False] * 6)))
+    assert rewards(found) == [[0, 1, 2], [4, 5]]
+    assert "rows with its number are before other episodes" in caplog.text
+
+
+def test_times_grow_within_each_episode(tmp_path: Path) -> None:
+    (found,) = reader().read(several(tmp_path, t=[5, 6, 1, 2, 0, 9]))
+    assert len(found) == 6

@@ -5,17 +5,22 @@ from __future__ import annotations
 import errno
 import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyarrow import parquet
+from s3_server import S3
 
-from reef.errors import StorageError, WriteError
+from reef.errors import StorageError, StoreUnavailableError, WriteError
 from reef.offline.episode_files import PlayedEpisode, recorded_in
 from reef.offline.output_folder import OutputFolder
 from reef.offline.places import files_of
+from reef.offline.stored_files import recorded_files, recorded_in_all
+from reef.storage import object_store
 
 EPISODE = PlayedEpisode(1, steps=[{"obs": [0.0, 1.0], "action": 1}] * 20)
 OTHER = replace(EPISODE, number=2)
@@ -100,3 +105,72 @@ def test_columns_are_compressed_one_by_one(tmp_path: Path) -> None:
     }
     ((_, steps),) = recorded_in(file)
     assert list(steps()) == [step] * 50
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_an_object_store_gets_each_file_when_it_is_complete(form: str, s3: S3) -> None:
+    folder = OutputFolder("s3://bucket/team/episodes", 3, 1500, COMPRESSED[form])
+    assert s3.files() == [], "what was written to try it is removed"
+    folder.add(EPISODE)
+    while not s3.files():
+        folder.add(OTHER)
+    folder.add(EPISODE)
+    (first,) = s3.files()
+    assert names(folder._folder) != [], "the open file is on this machine"
+    folder.close()
+    assert names(folder._folder) == []
+    assert s3.files() == sorted([first, re.sub("_0([.])", r"_1\1", first)])
+    assert re.fullmatch(rf"team/episodes/output-[\d_-]+_worker-3-[0-9a-f]{{8}}_0\.{form}", first)
+    found = [steps() for _, steps in recorded_in_all(recorded_files("s3://bucket/team/episodes"))]
+    assert all(list(steps) == EPISODE.steps for steps in found)
+    assert len(found) > 2
+
+
+def test_a_writer_that_is_killed_loses_the_open_file_alone(s3: S3) -> None:
+    program = """
+import os
+from reef.offline.episode_files import PlayedEpisode
+from reef.offline.output_folder import OutputFolder
+episode = PlayedEpisode(1, steps=[{"obs": [0.0, 1.0], "action": 1}] * 20)
+folder = OutputFolder("s3://bucket/killed", 0, 1000)
+for _ in range(5):
+    folder.add(episode)
+os._exit(9)
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 9
+    episodes = list(recorded_in_all(recorded_files("s3://bucket/killed")))
+    assert len(episodes) == 4, "two complete files"
+
+
+def test_two_workers_of_one_second_write_objects_of_their_own(s3: S3) -> None:
+    for _ in range(2):
+        folder = OutputFolder("s3://bucket/same", 0, 10**6)
+        folder.add(EPISODE)
+        folder.close()
+    assert len(s3.files()) == 2
+
+
+@pytest.mark.parametrize(
+    ("address", "variables", "problem"),
+    [
+        ("s3://other/x", {}, "output='s3://other/x': cannot write .*NoSuchBucket.* Check the address and the environ"),
+        ("s3://bucket/x", {"AWS_ACCESS_KEY_ID": "stranger"}, "output='s3://bucket/x': cannot write .*InvalidAccessKey"),
+    ],
+)
+def test_a_store_that_refuses_ends_the_start(
+    address: str, variables: dict[str, str], problem: str, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(StorageError, match=problem):
+        OutputFolder(address, 0, 1)
+
+
+def test_a_store_that_does_not_answer_is_an_error_and_leaves_no_file(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "RETRIES", 0)
+    folder = OutputFolder("s3://bucket/x", 0, 10**6)
+    folder.add(EPISODE)
+    s3.stop()
+    with pytest.raises(StoreUnavailableError, match="output='s3://bucket/x': cannot write output-"):
+        folder.close()
+    assert names(folder._folder) == []

@@ -95,3 +95,26 @@ def test_an_algorithm_draws_from_it(tmp_path: Path) -> None:
     with config.build() as again:
         again.set_state(state)
         assert again.train()["info"]["learner"] == expected
+
+
+def test_no_step_of_many_that_are_read_together_is_passed_over() -> None:
+    def read() -> Iterator[Rollout]:
+        every = [episode(number) for number in range(50)]
+        names = ("obs", "actions", "rewards", "next_obs", "terminated", "truncated", "mask")
+        yield Rollout(**{name: np.concatenate([getattr(one, name) for one in every]) for name in names})
+
+    first, second = (window(RecordedSource(read), size=4) for _ in range(2))
+    drawn = {float(reward) for _ in range(80) for reward in first.sample(1).rewards}
+    (held,) = first.windows
+    assert held.buffer.added == 84, "as many as are drawn, once it is full"
+    assert drawn <= set(range(42))
+    second.set_state(first.state())
+    for _ in range(20):
+        np.testing.assert_array_equal(first.sample(3).rewards, second.sample(3).rewards)
+
+
+def test_files_that_are_shorter_than_they_were_begin_again() -> None:
+    first, second = window(source(*range(9)), size=6), window(source(1, 2), size=6)
+    first.sample(8)
+    second.set_state(first.state())
+    assert set(second.sample(100).rewards) <= set(range(9))

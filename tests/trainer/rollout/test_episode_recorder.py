@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from pyarrow import parquet
+from s3_server import S3
 
 from reef.algorithms.bc import BCConfig
 from reef.algorithms.ppo import PPOConfig
@@ -156,6 +157,8 @@ def test_another_algorithm_learns_from_what_one_sampled(form: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"output": "http://host/x"}, r"output='http://host/x': expected a folder, or an object store and a folder"),
+        ({"output": "s3://me:secret@bucket/x"}, r"output='s3://...@bucket/x': expected a folder, or"),
         ({"output_config": {"format": "csv"}}, r"output_config=\{'format': 'csv'\}: expected \{'format': 'json'\} or"),
         ({"output_config": {}}, r"output_config=\{\}: expected \{'format': 'json'\} or"),
         ({"output_max_file_size": 0}, r"output_max_file_size=0: must be at least 1 bytes"),
@@ -180,6 +183,18 @@ def test_columns_that_are_to_be_compressed_are_so(tmp_path: Path) -> None:
     assert {column.path_in_schema for column in columns if column.compression == "LZ4"} == {
         "next_obs.list.element", "reward"
     }  # fmt: skip
+
+
+def test_what_one_samples_into_an_object_store_another_learns_from(s3: S3) -> None:
+    settings = {"train_batch_size": 200, "sgd_minibatch_size": 100, "output": "s3://bucket/episodes"}
+    config = PPOConfig().environment("CartPole-v1").update_from_dict(settings)
+    with config.build() as algorithm:
+        episodes = algorithm.train()["episodes_this_iter"]
+    assert len(s3.files()) == 1
+    given = {"env": "CartPole-v1", "input_": "s3://bucket/episodes", "train_batch_size": 50}
+    with BCConfig.from_dict({**given, "min_train_timesteps_per_iteration": 50}).build() as algorithm:
+        assert algorithm.train()["num_env_steps_trained"] == 50
+        assert len(algorithm.recorded.buffer) >= 2 * episodes  # type: ignore[attr-defined]
 
 
 def test_logdir_is_a_folder_in_that_of_the_run(tmp_path: Path) -> None:

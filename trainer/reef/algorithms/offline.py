@@ -33,7 +33,9 @@ class OfflineConfig(AlgorithmConfig):
         yield from super().ignored_settings(network)
         if self.evaluation_duration_unit == "episodes" and self.custom_evaluation_function is None:
             reason = f"with {self.label}, which learns from recorded steps and is evaluated on whole episodes"
-            yield from ignored(self, reason, "batch_mode", "rollout_fragment_length")
+            yield from ignored(self, reason, "batch_mode")
+            if not self.num_rollout_workers:  # which read as many steps at a time
+                yield from ignored(self, reason, "rollout_fragment_length")
 
 
 class OfflineAlgorithm(Algorithm):
@@ -43,8 +45,8 @@ class OfflineAlgorithm(Algorithm):
 
     def setup(self) -> None:
         """Read the episodes."""
-        ((self.policy_id, runner),) = self.workers.local_worker().runners.items()
-        self.recorded = steps_to_draw(self.config, runner, self.config.summed_rewards)
+        (self.policy_id,) = self.workers.local_worker().runners
+        self.recorded = steps_to_draw(self.config, self.workers, self.config.summed_rewards)
 
     def training_step(self) -> dict[PolicyId, Stats]:
         """One iteration of the offline flow."""

@@ -60,7 +60,7 @@ def ignored_beside_others(config: AlgorithmConfig) -> Iterator[str]:
         yield from ignored(config, "without grad_clip", "grad_clip_by")
     if config.train_batch_size_per_learner is not None:
         yield from ignored(config, "beside train_batch_size_per_learner", "train_batch_size")
-    if not (config.sample_async or config.asynchronous):
+    if not (config.sample_async or config.asynchronous or (config.reads_records and config.num_rollout_workers)):
         yield from ignored(config, "without sample_async", "max_requests_in_flight_per_sampler_worker")
     if not (config.remote_worker_envs or config.evaluation_config.get("remote_worker_envs")):
         yield from ignored(config, "without remote_worker_envs", "remote_env_batch_wait_ms")

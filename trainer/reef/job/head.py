@@ -40,8 +40,8 @@ from reef.job.supervisor import termination_log
 from reef.logs import WITH_TIME, log_to_stderr
 from reef.output import named_stdout, output_shown
 from reef.run.prometheus import MetricsServer
-from reef.run.remote.object_store import RemoteFolder, is_uri
 from reef.run.signals import StopSignals, Terminated, raise_on_sigterm
+from reef.storage.object_store import RemoteFolder, is_uri
 
 if TYPE_CHECKING:
     from reef.api.pods import RuntimeEnv

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ import numpy as np
 from reef.batch import Rollout
 from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import ConfigError
-from reef.offline.episode_files import recorded_in
 from reef.offline.parquet_reader import Names
 from reef.offline.steps import (
     ACTION_LOGP,
@@ -29,6 +28,7 @@ from reef.offline.steps import (
     optional_column,
     wrong_step,
 )
+from reef.offline.stored_files import RecordedFile, recorded_in_all
 from reef.spaces import Layout
 from reef.types import Array
 
@@ -37,6 +37,7 @@ KEYS = ("obs", "action", "next_obs", "reward", "terminated", "truncated", TIME)
 OF_ESTIMATES = (ACTION_LOGP, ACTION_PROB, CHOSEN)
 WRONG = (ValueError, TypeError, KeyError, IndexError, OverflowError)
 NUMBERS = "biuf"  # the kinds of arrays that hold them
+Placed = tuple[str, Any]  # where an episode is, and its steps
 
 
 class EpisodeReader:
@@ -64,33 +65,29 @@ class EpisodeReader:
         self._observations, self._actions = observations, actions
         self._action_transform, self._reward_transform = action_transform, reward_transform
         self._excludes = excludes
-        self._whole: ColumnSteps | None = None  # that was read last
-        self._rows_of_whole: Rollout | None = None
         self._told = False  # of what is left out, the first time that it is read
 
-    def read(self, files: Sequence[Path]) -> Iterator[Rollout]:
-        """The episodes of files, each [T, 1]; what is no episode of these spaces is left out, and named.
+    def read(self, files: Sequence[RecordedFile]) -> Iterator[Rollout]:
+        """The episodes of files, [T, 1] of one or of several, to estimate of one.
+
+        What is no episode of these spaces is left out, and named.
 
         Raises:
             ConfigError: a file cannot be read, or none of the episodes is one of these spaces.
+            StorageError: an object store refuses, or does not answer.
         """
         keys = (*KEYS, *(OF_ESTIMATES if self._chosen else ()))
-        recorded = (episode for file in files for episode in recorded_in(file, keys, self._names))
+        recorded = recorded_in_all(files, keys, self._names)
         return self.checked(recorded, ", ".join(map(str, files)), "Every file is empty.")
 
     def checked(self, recorded: Iterable[Found], where: str, if_none: str) -> Iterator[Rollout]:
         """As `read`, of episodes that were found `where`: for each its place, and a function that returns its steps."""
-        count, wrong = 0, LeftOut()
-        for place, steps in recorded:
-            try:
-                episode = self._episode(steps())
-            except WRONG as error:
-                wrong.add(place, wrong_step(error))
-                continue
-            count += 1
-            yield episode
-        self._whole = self._rows_of_whole = None
-        if not count:
+        is_empty, wrong = True, LeftOut()
+        for neighbours in _neighbours(recorded, wrong):
+            for episodes in self._rollouts(neighbours, wrong):
+                is_empty = False
+                yield episodes
+        if is_empty:
             reason = f"{wrong.reasons[0]}." if wrong.count else if_none
             more = f" {wrong.count} are left out." if wrong.count > 1 else ""
             raise ConfigError(f"input_: no episode can be read from {where}. {reason}{more}")
@@ -99,39 +96,48 @@ class EpisodeReader:
                 log.warning("left out of the recorded episodes: %s", text)
         self._told = True
 
-    def _episode(self, steps: Any) -> Rollout:
-        if not isinstance(steps, list | ColumnSteps) or not len(steps):
-            raise ValueError("it has no steps")
-        rows, part = self._rows_with(steps)
-        terminated, truncated = rows.terminated[part], rows.truncated[part].copy()
-        ended = terminated | truncated
-        if ended[:-1].any():
-            raise ValueError(f"step {ended.argmax() + 1} of {len(ended)} ended the episode, and others follow it")
-        truncated[-1] |= ~terminated[-1]  # the recording was cut
-        if (times := optional_column(steps, TIME)) is not None and not _grows(_numbers(TIME, times)):
-            raise ValueError(f"its steps are out of order: {TIME} does not grow from each to the next")
-        return Rollout(
-            obs=rows.obs[part],
-            actions=rows.actions[part],
-            rewards=rows.rewards[part],
-            next_obs=rows.next_obs[part],
-            terminated=terminated,
-            truncated=truncated,
-            mask=rows.mask[part],
-            extras=rows.extras,
-        )
+    def _rollouts(self, neighbours: Sequence[Placed], wrong: LeftOut) -> Iterator[Rollout]:
+        """Neighbours are checked together, once; if any of them is wrong, each is checked for itself."""
+        if len(neighbours) > 1 and (episodes := self._together(neighbours)) is not None:
+            yield episodes
+            return
+        for place, steps in neighbours:
+            try:
+                if not isinstance(steps, list | ColumnSteps) or not len(steps):
+                    raise ValueError("it has no steps")
+                episode = self._rollout(steps, np.array([len(steps) - 1]))
+            except WRONG as error:
+                wrong.add(place, wrong_step(error))
+                continue
+            yield episode
 
-    def _rows_with(self, steps: Steps | ColumnSteps) -> tuple[Rollout, slice]:
-        """Rows that the steps are part of, and which of them: what was read together is checked together, once."""
-        if isinstance(steps, ColumnSteps) and steps.whole is not None and not self._chosen:
-            if steps.whole is not self._whole:
-                self._whole, self._rows_of_whole = steps.whole, None
-                # If any of it is wrong, each episode is checked for itself.
-                with suppress(*WRONG):
-                    self._rows_of_whole = self._rows(steps.whole)
-            if self._rows_of_whole is not None:
-                return self._rows_of_whole, steps.part
-        return self._rows(steps), slice(None)
+    def _together(self, neighbours: Sequence[Placed]) -> Rollout | None:
+        """None where one is wrong, lacks what others have, or is to be estimated from."""
+        first, last = neighbours[0][1], neighbours[-1][1]
+        steps = first.whole.between(first.part.start, last.part.stop)
+        ends = np.array([each.part.stop for _, each in neighbours]) - first.part.start - 1
+        if not self._chosen and not isinstance(steps.columns.get(TIME), list):
+            with suppress(*WRONG):
+                return self._rollout(steps, ends)
+        return None
+
+    def _rollout(
+        self,
+        steps: Steps | ColumnSteps,
+        ends: Array,  # [E] the last row of each episode
+    ) -> Rollout:
+        """[T, 1] of whole episodes."""
+        rows = self._rows(steps)
+        goes_on = rows.terminated | rows.truncated
+        goes_on[ends] = False
+        if goes_on.any():
+            raise ValueError(f"step {goes_on.argmax() + 1} of {len(steps)} ended the episode, and others follow it")
+        times = optional_column(steps, TIME)
+        if times is not None and not _grows(_numbers(TIME, times), ends):
+            raise ValueError(f"its steps are out of order: {TIME} does not grow from each to the next")
+        truncated = rows.truncated.copy()
+        truncated[ends] |= ~rows.terminated[ends]  # the recording was cut
+        return replace(rows, truncated=truncated)
 
     def _rows(self, steps: Steps | ColumnSteps) -> Rollout:
         """Steps [N, 1], whose ends are as they were recorded."""
@@ -190,9 +196,38 @@ def _numbers(key: str, values: Column) -> Array:
     return found
 
 
-def _grows(numbers: Array) -> bool:
-    """Whether each is larger than the one before; a difference of unsigned numbers would never be negative."""
-    return bool((numbers[1:] > numbers[:-1]).all())
+def _neighbours(recorded: Iterable[Found], wrong: LeftOut) -> Iterator[list[Placed]]:
+    """Episodes with their places, those together whose rows follow each other in what was read of a file at a time."""
+    waiting: list[Placed] = []
+    for place, read in recorded:
+        try:
+            steps = read()
+        except WRONG as error:
+            wrong.add(place, wrong_step(error))
+            continue
+        if waiting and not _follows(steps, waiting[-1][1]):
+            yield waiting
+            waiting = []
+        waiting.append((place, steps))
+        if not isinstance(steps, ColumnSteps) or steps.whole is None:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
+
+
+def _follows(steps: Any, before: ColumnSteps) -> bool:
+    return isinstance(steps, ColumnSteps) and steps.whole is before.whole and steps.part.start == before.part.stop
+
+
+def _grows(
+    numbers: Array,  # [T]
+    ends: Array,  # [E] the last row of each episode
+) -> bool:
+    """Whether each is larger than the one before in its episode; a difference of unsigned numbers is never negative."""
+    grows = numbers[1:] > numbers[:-1]
+    grows[ends[:-1]] = True
+    return bool(grows.all())
 
 
 def _chosen(
@@ -233,9 +268,9 @@ def _fitting(name: str, values: Column, layout: Layout, dtype: np.dtype[Any]) ->
     recorded = _stacked(name, values, layout)
     with np.errstate(invalid="ignore", over="ignore"):
         found = recorded.astype(dtype, copy=False)
-    if np.issubdtype(dtype, np.integer) and (changed := found != recorded).any():
+    if found is not recorded and np.issubdtype(dtype, np.integer) and (changed := found != recorded).any():
         raise ValueError(f"{name} has {recorded[changed][0]}, expected a value of {dtype}")
-    if not np.isfinite(found).all():
+    if not np.issubdtype(dtype, np.integer) and not np.isfinite(found).all():
         raise ValueError(f"{name} holds a number that is not finite")
     if impossible := layout.first_impossible(found):
         raise ValueError(f"{name} has {impossible[1]}, expected {impossible[2]}")

@@ -157,12 +157,15 @@ def _episodes(file: Path, batches: Iterable[pa.RecordBatch], chosen: Names) -> I
         numbers = _numbers(batch.column(chosen[NUMBER]))
         row_bytes = batch.nbytes / max(len(numbers), 1)
         steps = ColumnSteps({key: _column(batch, names) for key, names in chosen.items() if key != NUMBER})
+        flags = [steps.columns[key] for key in ("terminated", "truncated") if key in steps.columns]
         starts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
-        for start, end in pairwise([0, *starts.tolist(), len(numbers)]):
-            if rows.parts and numbers[start] != rows.number:
+        bounds = [0, *starts.tolist(), len(numbers)]
+        for number, (start, end) in zip(numbers[bounds[:-1]].tolist(), pairwise(bounds), strict=True):
+            if rows.parts and number != rows.number:
                 yield rows.episode(unfinished)
                 rows = _Rows(file)
-            rows.add(numbers[start], steps.between(start, end), (end - start) * row_bytes)
+            rows.add(number, steps.between(start, end), (end - start) * row_bytes)
+            rows.has_ended = any(flag[end - 1] for flag in flags)
     if rows.parts:
         yield rows.episode(unfinished)
 
@@ -174,6 +177,7 @@ class _Rows:
         self._file = file
         self.parts: list[ColumnSteps] = []
         self.number: Any = None
+        self.has_ended = False  # in its newest row
         self._bytes = 0.0
 
     def add(self, number: Any, part: ColumnSteps, part_bytes: float) -> None:
@@ -187,8 +191,7 @@ class _Rows:
             return place, partial(refuse, f"it takes more than the {EPISODE_BYTES // MIB} MiB that an episode may")
         returns = self.number in unfinished
         unfinished.discard(self.number)
-        last = self.parts[-1].columns
-        if not any(last[key][-1] for key in ("terminated", "truncated") if key in last):
+        if not self.has_ended:
             unfinished.add(self.number)
         if returns:
             reason = "rows with its number are before other episodes, too. Sort the file by episode, or number it again"

@@ -14,14 +14,15 @@ from reef.types import State
 
 
 class RecordedSource(NamedTuple):
-    """Where episodes are read, [T, 1] each, and how often their steps are drawn, relative to other sources."""
+    """Where episodes are read, [T, 1] of one or of several, and how often their steps are drawn, relative to others."""
 
-    read: Callable[[], Iterator[Rollout]]  # each call begins with the first one
+    read: Callable[[], Iterator[Rollout]]  # each call begins with the first one, unless it keeps its place
     weight: float = 1.0
+    keeps_place: bool = False  # reading goes on where it was, also after a run was resumed
 
 
 def transitions_of(episode: Rollout, gamma: float, n_step: int | None) -> Transitions:
-    """The steps of an episode, with the sum of `n_step` rewards from each; None: of all up to its end."""
+    """The steps of whole episodes, with the sum of `n_step` rewards from each; None: of all up to its end."""
     return to_the_end(episode, gamma) if n_step is None else NStep(n_step, gamma).add(episode)
 
 

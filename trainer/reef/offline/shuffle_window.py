@@ -19,32 +19,42 @@ class Window:
         self._source, self._size, self._gamma, self._n_step = source, size, gamma, n_step
         self.buffer = ReplayBuffer(size)
         self._drawn = 0
-        self._episodes = 0  # read since the source was opened
+        self._taken = 0  # steps since the source was opened
         self._reading: Iterator[Rollout] = iter(())
+        self._ahead: Transitions | None = None  # read, and not yet in the buffer
 
     def sample(self, count: int, rng: np.random.Generator) -> Transitions:
         """[count] steps, drawn with replacement."""
         self._drawn += count
-        while self.buffer.added < self._size + self._drawn:
-            self.buffer.add(transitions_of(self._next(), self._gamma, self._n_step))
+        while (missing := self._size + self._drawn - self.buffer.added) > 0:
+            self.buffer.add(self._take(missing))
         return self.buffer.sample(count, rng)
 
+    def _take(self, most: int) -> Transitions:
+        """The next steps, no more than `most` of them."""
+        ahead = self._ahead or transitions_of(self._next(), self._gamma, self._n_step)
+        taken, left = ahead[:most], ahead[most:]
+        self._ahead = left if len(left) else None
+        self._taken += 0 if self._source.keeps_place else len(taken)
+        return taken
+
     def _next(self) -> Rollout:
-        if (episode := next(self._reading, None)) is None:
-            self._reading, self._episodes = self._source.read(), 0
-            episode = next(self._reading)  # `read` raises where there is none
-        self._episodes += 1
-        return episode
+        if (episodes := next(self._reading, None)) is None:
+            self._reading, self._taken = self._source.read(), 0
+            episodes = next(self._reading)  # `read` raises where there is none
+        return episodes
 
     def state(self) -> State:
         """The steps, and how far was read."""
-        return {"drawn": self._drawn, "episodes": self._episodes, "buffer": self.buffer.state()}
+        return {"drawn": self._drawn, "taken": self._taken, "buffer": self.buffer.state()}
 
     def set_state(self, state: State) -> None:
         """Restore what `state` returned; this pass is read once more up to there, to go on behind it."""
-        self._reading, self._episodes = iter(()), 0
-        for _ in range(state["episodes"]):
-            self._next()
+        self._reading, self._ahead, self._taken = iter(()), None, 0
+        before = -1
+        while before < self._taken < state["taken"]:  # it begins again where files are shorter than they were
+            before = self._taken
+            self._take(state["taken"] - before)
         self._drawn = state["drawn"]
         self.buffer.set_state(state["buffer"])
 

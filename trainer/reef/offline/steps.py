@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
@@ -30,15 +31,25 @@ class ColumnSteps(Sequence[Mapping[str, Any]]):
     def __init__(
         self, columns: Mapping[str, Column], whole: ColumnSteps | None = None, part: slice = slice(None)
     ) -> None:
-        """`whole`: the steps of several episodes that were read together; `part`: which of them these are."""
-        self.columns, self.whole, self.part = columns, whole, part
+        """`whole`: the steps of several episodes that were read together, whose `columns` are given.
+
+        `part`: which of them these are.
+        """
+        self._columns, self.whole, self.part = columns, whole, part
+
+    @cached_property
+    def columns(self) -> Mapping[str, Column]:
+        """By the keys of a step."""
+        if self.whole is None:
+            return self._columns
+        return {key: column[self.part] for key, column in self._columns.items()}
 
     def between(self, start: int, end: int) -> ColumnSteps:
         """Some of the steps."""
-        return ColumnSteps({key: column[start:end] for key, column in self.columns.items()}, self, slice(start, end))
+        return ColumnSteps(self.columns, self, slice(start, end))
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
+        return len(next(iter(self._columns.values()))) if self.whole is None else self.part.stop - self.part.start
 
     def __getitem__(self, index: Any) -> Any:
         step = {key: _plain(column[index]) for key, column in self.columns.items()}

@@ -33,8 +33,11 @@ class ReplayBuffer:
             self._columns = {
                 name: np.zeros((self.capacity, *array.shape[1:]), array.dtype) for name, array in arrays.items()
             }
+        # a block is copied several times as fast as rows one by one
+        is_block = len(rows) and rows[-1] - rows[0] == len(rows) - 1
+        where = slice(rows[0], rows[-1] + 1) if is_block else rows
         for name, column in self._columns.items():
-            column[rows] = arrays[name]
+            column[where] = arrays[name]
         self.added += len(transitions)
         return rows
 

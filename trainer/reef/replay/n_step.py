@@ -114,14 +114,16 @@ def sums_to_the_end(
 ) -> tuple[Array, Array]:
     """[T, B] each: the sums from each step to the next end, and the number of steps in them.
 
-    One pass from the end, as an episode may be long: `sums` adds once for each of its n steps.
+    The sums of k steps that no end cuts off, and those of k steps behind them, are the sums of 2 k steps.
     """
-    returns, reach = np.empty(rewards.shape), np.empty(rewards.shape, np.intp)
-    total, count = np.zeros(rewards.shape[1]), np.zeros(rewards.shape[1], np.intp)
-    for t in range(len(rewards) - 1, -1, -1):
-        total = rewards[t] + gamma * np.where(ends[t], 0.0, total)
-        count = 1 + np.where(ends[t], 0, count)
-        returns[t], reach[t] = total, count
+    returns, reach, going = rewards.astype(np.float64), np.ones(rewards.shape, np.intp), ~ends
+    k = 1
+    while going.any():
+        ahead = going[:-k]
+        returns[:-k] += np.where(ahead, gamma**k * returns[k:], 0)
+        reach[:-k] += np.where(ahead, reach[k:], 0)
+        going[:-k] = ahead & going[k:]
+        k *= 2
     return returns.astype(np.float32), reach
 
 

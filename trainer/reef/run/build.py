@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 A = TypeVar("A", bound=Algorithm)
 EXTERNAL = "reef.external.worker:ExternalWorker"  # a rollout worker that samples what applications play
+READING = "reef.run.recorded.worker:ReadingWorker"  # one that reads recorded episodes
 RANK = "reef.distributed.ranks.rank:Rank"  # a rollout worker that is a learner too
 
 
@@ -328,13 +329,13 @@ def make_local_worker(config: AlgorithmConfig, *, with_env: bool) -> RolloutWork
     """The worker of this process; its environment may read the variables that are set for the driver."""
     os.environ.update(config.extra_python_environs_for_driver)
     keep_freed_memory()  # within limits that those variables may set
-    worker: RolloutWorker = load(sampling_class(config))(with_registered_envs(config), with_env=with_env)
-    return worker
+    return load(sampling_class(config))(with_registered_envs(config), with_env=with_env)  # type: ignore[no-any-return]
 
 
 def sampling_class(config: AlgorithmConfig) -> str:
     """The path of the class of the workers that sample."""
-    return EXTERNAL if config.uses_policy_server else config.worker_class or "reef.rollout.worker:RolloutWorker"
+    own = READING if config.reads_records and config.num_rollout_workers else config.worker_class
+    return EXTERNAL if config.uses_policy_server else own or "reef.rollout.worker:RolloutWorker"
 
 
 def with_registered_envs(config: AlgorithmConfig) -> AlgorithmConfig:
@@ -357,8 +358,7 @@ def make_workers(
     if count == 0:
         return LocalWorkers(config, local)
     ray_workers = load("reef.distributed.ray_workers:RayWorkers")
-    own = RANK if config.decentralized else sampling_class(config)
-    worker_class = RolloutWorker if evaluation else own
+    worker_class = RolloutWorker if evaluation else RANK if config.decentralized else sampling_class(config)
     workers: Workers = ray_workers(
         config, count, local, worker_class=worker_class, evaluation=evaluation, deadline=deadline
     )

@@ -18,8 +18,8 @@ from reef.errors import ConfigError, DamagedCheckpointError, StorageError, Write
 from reef.run.checkpoint import CheckpointStore, find_checkpoint, iteration_of, read_state
 from reef.run.metrics import Result
 from reef.run.remote.fetch import fetch_run
-from reef.run.remote.object_store import RemoteFolder, is_uri
 from reef.run.reporters.files import read_results
+from reef.storage.object_store import RemoteFolder, is_uri
 from reef.types import State
 
 log = logging.getLogger(__name__)

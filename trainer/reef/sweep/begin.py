@@ -8,7 +8,7 @@ from pathlib import Path
 from reef.run.folders import FOLDER_ID, folder_label, given_start, new_folder, newest_folder
 from reef.run.process.identity import Claim
 from reef.run.remote.fetch import fetch_sweep
-from reef.run.remote.object_store import RemoteFolder
+from reef.storage.object_store import RemoteFolder
 from reef.sweep.plan import Plan
 from reef.sweep.record import Record
 

@@ -17,7 +17,6 @@ from reef.run.folders import given_start, last_result, newest_start
 from reef.run.metrics import Result
 from reef.run.process.identity import Claim
 from reef.run.remote.mirror import Mirror, Missing
-from reef.run.remote.object_store import RemoteFolder
 from reef.run.reporters.files import ResultFiles
 from reef.run.reporters.own import own_reporters
 from reef.run.reporters.picture import draw_learning_curve
@@ -25,6 +24,7 @@ from reef.run.reporters.reporter import Reporter, Run, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
 from reef.run.signals import EXIT_CODES
 from reef.run.stopping import StopConditions
+from reef.storage.object_store import RemoteFolder
 from reef.types import State
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
+from s3_server import S3
 
 from reef.cli.main import main
 from reef.offline.episode_files import recorded_in
@@ -101,3 +105,41 @@ def test_files_without_an_episode_are_refused(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "empty.json").write_text("\n")
     assert main(["data", "stats", str(tmp_path)]) == 2
     assert "no episode can be read. Every file is empty." in capsys.readouterr().err
+
+
+def test_columns_of_others_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = pa.table(
+        {"x": [0.0, 1.0, 2.0], "v": [5.0] * 3, "a": [1] * 3, "r": [1.0] * 3, "done": [0, 0, 1], "id": [7] * 3}
+    )
+    parquet.write_table(table, tmp_path / "theirs.parquet")
+    columns = {"obs": ["x", "v"], "actions": "a", "rewards": "r", "terminateds": "done", "episode_id": "id"}
+    ours = tmp_path / "ours.json"
+    given = ["--columns", json.dumps(columns)]
+    assert main(["data", "convert", str(tmp_path / "theirs.parquet"), str(ours), *given]) == 0
+    ((_, steps),) = recorded_in(ours)
+    assert [one["obs"] for one in steps()] == [[0.0, 5.0], [1.0, 5.0], [2.0, 5.0]]
+    assert [one["next_obs"][0] for one in steps()] == [1.0, 2.0, 2.0]
+    assert main(["data", "stats", str(tmp_path / "theirs.parquet"), *given]) == 0
+    assert "steps          3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ('{"obs": "x"}', "--columns: 'actions' is missing"),
+        ('{"observations": "x"}', "--columns.observations: there is no such name"),
+        ("x", "is no JSON"),
+    ],
+)
+def test_wrong_names_of_columns_are_said(columns: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with suppress(SystemExit):
+        assert main(["data", "stats", "a.parquet", "--columns", columns]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_files_of_an_object_store_are_read(folder: Path, s3: S3, capsys: pytest.CaptureFixture[str]) -> None:
+    (s3.bucket / "episodes.json").write_bytes((folder / "episodes.json").read_bytes())
+    assert main(["data", "stats", "s3://bucket/episodes.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["episodes"] == 2
+    assert main(["data", "stats", "s3://nobucket/episodes.json"]) == 2
+    assert "'s3://nobucket': cannot list it: NoSuchBucket" in capsys.readouterr().err

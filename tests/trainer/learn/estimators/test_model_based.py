@@ -141,3 +141,48 @@ def test_actions_that_are_real_numbers_are_refused() -> None:
     box = Layout.of(spaces.Box(-1.0, 1.0, (1,)))
     with pytest.raises(ConfigError, match=r"DirectMethod sums over all actions, and Box.* is not Discrete\. Use Impor"):
         DirectMethod(OBSERVED, box, gamma=GAMMA)
+
+
+class Remembers(Known):
+    """A model whose value of everything is the number of the fit, which notes what it was fitted to."""
+
+    def __init__(self, *layouts: Layout, gamma: float, seed: int | None) -> None:
+        super().__init__(*layouts, gamma=gamma, seed=seed)
+        self.fitted: list[list[float]] = []
+
+    def fit(self, steps: LoggedSteps, target: Any) -> None:
+        self.fitted.append(steps.behavior_logp[steps.starts].tolist())
+
+    def q_values(self, obs: Array) -> Array:
+        return np.full((len(obs), 2), float(len(self.fitted)))
+
+
+@pytest.mark.parametrize("kind", [DirectMethod, DoublyRobust])
+def test_episodes_of_a_fold_are_valued_by_a_model_of_the_others(kind: type[DirectMethod]) -> None:
+    steps = logged(10)
+    numbered = np.repeat(np.arange(10.0), steps.lengths)
+    steps = LoggedSteps(**(vars(steps) | {"behavior_logp": numbered, "rewards": np.zeros(len(steps))}))
+    estimator = kind(OBSERVED, ACTED, gamma=GAMMA, seed=0, q_model_config={"type": Remembers}, folds=3)
+    values = estimator.values(steps, Table(TARGET))
+    fitted = estimator.q_model.fitted  # type: ignore[attr-defined]
+    assert sorted(map(len, fitted)) == [6, 7, 7]
+    for number, others in enumerate(fitted):
+        own = sorted(set(range(10)) - set(map(int, others)))
+        if kind is DirectMethod:
+            np.testing.assert_allclose(values[own], number + 1)
+    assert sorted(each for others in fitted for each in others) == sorted([*range(10)] * 2), (
+        "each is left out of one fit"
+    )
+
+
+@pytest.mark.parametrize("folds", [0, -1, 2.0, True, "5"])
+def test_folds_are_a_whole_number(folds: Any) -> None:
+    with pytest.raises(ConfigError, match="folds=.*: expected a whole number of parts of the episodes, at least 1"):
+        DirectMethod(OBSERVED, ACTED, gamma=GAMMA, folds=folds)
+
+
+def test_each_fold_has_an_episode() -> None:
+    estimator = DirectMethod(OBSERVED, ACTED, gamma=GAMMA, folds=5)
+    estimator.check(logged(5))
+    with pytest.raises(ConfigError, match="folds=5: there are 4 recorded episodes. Give at most as many folds"):
+        estimator.check(logged(4))

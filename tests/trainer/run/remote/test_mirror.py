@@ -21,10 +21,10 @@ from reef.errors import ReefError, StorageError, StoreUnavailableError
 from reef.run.checkpoint import CheckpointStore
 from reef.run.prometheus import RunState
 from reef.run.remote import mirror as mirror_module
-from reef.run.remote import object_store
 from reef.run.remote.fetch import fetch_run
 from reef.run.remote.mirror import Mirror
-from reef.run.remote.object_store import RemoteFolder
+from reef.storage import object_store
+from reef.storage.object_store import RemoteFolder
 
 RUN = "s3://bucket/job/run_1"
 
@@ -308,7 +308,7 @@ import sys, numpy as np
 from pathlib import Path
 from reef.run.checkpoint import CheckpointStore
 from reef.run.remote.mirror import Mirror
-from reef.run.remote.object_store import RemoteFolder
+from reef.storage.object_store import RemoteFolder
 store = CheckpointStore(Path(sys.argv[1]) / "run_1", keep=1)
 with Mirror(RemoteFolder("s3://bucket/job/run_1"), store) as mirror:
     for iteration in range(1, 1000):

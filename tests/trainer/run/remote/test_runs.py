@@ -15,9 +15,9 @@ from reef.run.build import run_experiment
 from reef.run.checkpoint import find_checkpoint, read_checkpoint
 from reef.run.experiment import CheckpointSettings
 from reef.run.remote import mirror as mirror_module
-from reef.run.remote import object_store
 from reef.run.reporters.files import read_results
 from reef.run.reporters.reporter import Summary
+from reef.storage import object_store
 from reef.types import State
 
 STORE = "s3://bucket/results"

@@ -8,15 +8,19 @@ import math
 import os
 import reprlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reef.errors import ConfigError
+from reef.cli.train import json_mapping
+from reef.config.groups.columns import column_problems, named_columns
+from reef.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
-    from reef.offline.steps import LeftOut
+    from reef.offline.parquet_reader import Names
+    from reef.offline.steps import Found, LeftOut
+    from reef.offline.stored_files import RecordedFile
 
 Steps = Sequence[Mapping[str, Any]]
 DEEPEST = 8  # lists and mappings in each other that are shown
@@ -28,8 +32,14 @@ def add_parser(
     """Add the command to the command line."""
     parser = commands.add_parser("data", parents=[verbosity], help="look into recorded episodes, or convert them")
     parser.add_argument("what", choices=("inspect", "stats", "convert"), help="a step, numbers, another form")
-    parser.add_argument("path", help="a file, a folder or a pattern")
+    parser.add_argument("path", help="a file, a folder or a pattern, also s3://...")
     parser.add_argument("out", nargs="?", help="of convert: the file to write; one that ends with .parquet is Parquet")
+    parser.add_argument(
+        "--columns",
+        type=json_mapping,
+        metavar="JSON",
+        help="what the columns of Parquet that others wrote hold, as in input_config.columns",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, and nothing else")
     parser.set_defaults(action=_command)
 
@@ -42,10 +52,11 @@ def _command(args: argparse.Namespace) -> int:
     if args.what == "convert" and not args.out.endswith((".json", ".jsonl", ".parquet")):
         raise ConfigError(f"{args.out}: expected a file that ends with .json, .jsonl or .parquet.")
     from reef.offline.steps import LeftOut
+    from reef.offline.stored_files import recorded_in_all
 
     wrong = LeftOut()
-    files = _files(args.path)
-    episodes = _episodes(args.path, files, wrong)
+    names, files = _names(args.columns), _files(args.path)
+    episodes = _episodes(args.path, recorded_in_all(files, names=names), wrong)
     if args.what == "convert":
         _check_out(args.out, files)
         print(f"{_convert(episodes, args.out, wrong)} episodes written to {args.out}")
@@ -58,38 +69,42 @@ def _command(args: argparse.Namespace) -> int:
     return 0
 
 
-def _files(path: str) -> list[Path]:
-    from reef.offline.places import files_of
+def _files(path: str) -> list[RecordedFile]:
+    from reef.offline.stored_files import recorded_files
 
     try:
-        return files_of(path)
-    except ConfigError as error:
-        raise ConfigError(str(error).removeprefix("input_=")) from error
+        return recorded_files(path)
+    except (ConfigError, StorageError) as error:
+        raise type(error)(str(error).removeprefix("input_=")) from error
 
 
-def _episodes(path: str, files: Sequence[Path], wrong: LeftOut) -> Iterator[Steps]:
+def _names(columns: dict[str, Any] | None) -> Names | None:
+    """By the key of a step its columns; ConfigError for a wrong `--columns`."""
+    if columns is None:
+        return None
+    given = {"columns": columns}
+    if problems := list(column_problems(given)):
+        raise ConfigError("\n".join(problem.replace("input_config.columns", "--columns") for problem in problems))
+    return named_columns(given)
+
+
+def _episodes(path: str, recorded: Iterable[Found], wrong: LeftOut) -> Iterator[Steps]:
     """The steps of each episode; what cannot be read is added to `wrong`. ConfigError where nothing can."""
-    from reef.offline.episode_files import recorded_in
     from reef.offline.steps import ColumnSteps, wrong_step
 
     count = 0
-    for file in files:
-        for place, steps in recorded_in(file):
-            try:
-                found = steps()
-                if (
-                    not isinstance(found, list | ColumnSteps)
-                    or not found
-                    or not all("reward" in step for step in found)
-                ):
-                    raise ValueError("it has no steps with rewards")
-                for step in found:
-                    _number(step["reward"])  # which raises
-            except (ValueError, TypeError, KeyError) as error:
-                wrong.add(place, wrong_step(error))
-                continue
-            count += 1
-            yield found
+    for place, steps in recorded:
+        try:
+            found = steps()
+            if not isinstance(found, list | ColumnSteps) or not found or not all("reward" in step for step in found):
+                raise ValueError("it has no steps with rewards")
+            for step in found:
+                _number(step["reward"])  # which raises
+        except (ValueError, TypeError, KeyError) as error:
+            wrong.add(place, wrong_step(error))
+            continue
+        count += 1
+        yield found
     if not count:
         raise ConfigError(
             f"{path}: no episode can be read. {wrong.reasons[0] if wrong.count else 'Every file is empty'}."
@@ -155,8 +170,8 @@ def _number(reward: Any) -> float:
     return found
 
 
-def _check_out(out: str, files: Sequence[Path]) -> None:
-    if os.path.exists(out) and any(os.path.samefile(out, file) for file in files):
+def _check_out(out: str, files: Sequence[RecordedFile]) -> None:
+    if os.path.exists(out) and any(isinstance(file, Path) and os.path.samefile(out, file) for file in files):
         raise ConfigError(f"{out}: it is among the files that are read. Name another one.")
 
 

@@ -13,7 +13,7 @@ from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
 from reef.config.groups.inputs import POLICY_SERVER, SAMPLER, InputUse, is_function
 from reef.config.groups.logger import logger_problems
-from reef.config.groups.recorded import recorded_problems
+from reef.config.groups.recorded import folder_problems, recorded_problems
 from reef.config.settings import Settings
 
 
@@ -318,7 +318,7 @@ class OfflineDataSettings(Settings):
         {},
         "Arguments by name of the policy server, such as address, port and token_env; a function finds them in ioctx. "
         "Of Parquet that others wrote: 'columns' says which of them has obs, actions, rewards, terminateds and "
-        "episode_id; see docs/offline.md.",
+        "episode_id; see docs/recordings-of-others.md.",
     )
     actions_in_input_normalized: bool = setting(
         False, "The recorded actions are as the policy chose them; false: as the environment got them."
@@ -331,8 +331,9 @@ class OfflineDataSettings(Settings):
     )
     output: str | None = setting(
         None,
-        "Folder for the episodes that workers sample: each goes into a file of its worker when it ends, for input_. "
-        "'logdir' is the folder episodes in that of the run; null writes none.",
+        "Folder for the episodes that workers sample: each goes into a file of its worker when it ends, for input_. It "
+        "may be an address such as s3://bucket/folder; 'logdir' is the folder episodes in that of the run; null writes "
+        "none.",
     )
     output_config: dict[str, str] = setting(
         {"format": "json"}, "'format' of these files: json for JSON lines, parquet for Parquet."
@@ -364,8 +365,7 @@ class OfflineDataSettings(Settings):
         yield from super().problems()
         config: Any = self
         yield from application_problems(config) if self.uses_policy_server else recorded_problems(config)
-        if self.output == "":
-            yield "output='': expected the path of a folder, or 'logdir' for episodes/ in the result folder."
+        yield from folder_problems(self.output)
         columns = self.output_compress_columns
         if unknown := [name for name in columns if name not in COLUMNS]:
             known = ", ".join(COLUMNS)

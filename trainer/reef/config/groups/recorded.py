@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
+from reef.api.fields import EXPLAINED, STORAGE_URI
 from reef.config.groups.columns import column_problems
 from reef.config.groups.inputs import FOR_INPUT, POLICY_SERVER, SAMPLER, is_function
 from reef.config.loading import load_function
-from reef.errors import ConfigError, nearest
+from reef.errors import ConfigError, nearest, without_secrets
 
 
 def recorded_problems(config: Any) -> Iterator[str]:
@@ -53,19 +55,41 @@ def place_problems(config: Any, who: str) -> Iterator[str]:
         yield f"input_={wrong}: expected weights above 0, such as 0.3. Leave out what is not to be read."
 
 
+def folder_problems(output: str | None) -> Iterator[str]:
+    """What is wrong with the place that `output` names."""
+    if output == "":
+        yield "output='': expected the path of a folder, or 'logdir' for episodes/ in the result folder."
+    elif output and "://" in output and not re.match(STORAGE_URI, output):
+        yield f"output={without_secrets(output)!r}: expected a folder, or {EXPLAINED[STORAGE_URI]}."
+
+
 def _sampling_problems(config: Any) -> Iterator[str]:
     who = config.label if config.input_use == "needed" else f"{config.label} with input_"
-    if config.num_rollout_workers:
-        yield (
-            f"num_rollout_workers={config.num_rollout_workers}: {who} samples nothing. Leave it at 0; "
-            "evaluation_num_workers is for evaluation."
-        )
+    yield from _reader_problems(config, who)
+    if config.sample_async:
+        yield f"sample_async=True: {who} samples nothing. Leave it at False."
     if config.output:
         yield f"output={config.output!r}: {who} samples no episodes to write. Leave it out."
     for key in ("record_env", "render_env"):
         if asked := getattr(config, key):
             fix = f"evaluation_config={{{key!r}: {asked!r}}} draws its evaluations."
             yield f"{key}={asked!r}: {who} samples no episodes to draw. Leave it out; {fix}"
+
+
+def _reader_problems(config: Any, who: str) -> Iterator[str]:
+    """Rollout workers read where recorded steps are read while it learns, each a share of the files of one source."""
+    given, fix = f"num_rollout_workers={config.num_rollout_workers}", "evaluation_num_workers is for evaluation"
+    if not config.num_rollout_workers:
+        return
+    if config.input_use == "possible":
+        yield f"{given}: {who} samples nothing, and reads everything before it learns. Leave it at 0; {fix}."
+    elif not config.shuffle_buffer_size:
+        yield (
+            f"{given}: without shuffle_buffer_size {who} reads everything before it learns. Leave it at 0, or set "
+            f"shuffle_buffer_size; {fix}."
+        )
+    elif isinstance(config.input_, dict):
+        yield f"{given}: workers read one source, and input_ is a mapping of several. Leave it at 0, or give a list."
 
 
 def _policy_problems(config: Any) -> Iterator[str]:

@@ -65,6 +65,12 @@ class LoggedSteps:
         columns = vars(self) | {"terminated": ended, "starts": np.arange(len(self))}
         return LoggedSteps(**columns)
 
+    def part(self, chosen: Array) -> LoggedSteps:
+        """Those of the `chosen` episodes, [n] bool."""
+        rows, lengths = np.repeat(chosen, self.lengths), self.lengths[chosen]
+        columns = {name: column[rows] for name, column in vars(self).items() if name != "starts"}
+        return LoggedSteps(**columns, starts=np.cumsum([0, *lengths[:-1]]))
+
     @property
     def lengths(self) -> Array:
         """[n] steps of each episode."""

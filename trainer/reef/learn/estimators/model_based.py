@@ -30,11 +30,15 @@ class DirectMethod(OffPolicyEstimator):
         gamma: float,
         seed: int | None = None,
         q_model_config: Mapping[str, Any] | None = None,
+        folds: int = 1,
     ) -> None:
         """`q_model_config`: 'type', a class with the methods of `QModel` (default: `FittedQ`), and its arguments.
 
+        `folds`: parts of the episodes; those of each part are valued by a model that is fitted to all others. 1: one
+        model is fitted to all.
+
         Raises:
-            ConfigError: actions are not Discrete, or the model cannot be made.
+            ConfigError: actions are not Discrete, `folds` is no number of parts, or the model cannot be made.
         """
         super().__init__(observations, actions, gamma=gamma, seed=seed)
         if not isinstance(actions.space, spaces.Discrete):
@@ -42,6 +46,9 @@ class DirectMethod(OffPolicyEstimator):
                 f"{type(self).__name__} sums over all actions, and {actions.space} is "
                 "not Discrete. Use ImportanceSampling or WeightedImportanceSampling."
             )
+        if type(folds) is not int or folds < 1:
+            raise ConfigError(f"folds={folds!r}: expected a whole number of parts of the episodes, at least 1.")
+        self.folds = folds
         if not isinstance(q_model_config, Mapping | None):
             raise ConfigError(f"{KEY}={q_model_config!r}: expected a mapping, such as {{'n_iters': 40}}.")
         arguments = dict(q_model_config or {})
@@ -49,9 +56,30 @@ class DirectMethod(OffPolicyEstimator):
         check_arguments(kind, KEY, arguments)
         self.q_model: QModel = kind(observations, actions, gamma=gamma, seed=seed, **arguments)
 
+    def check(self, steps: LoggedSteps) -> None:
+        """Raise ConfigError also where there are fewer episodes than `folds`."""
+        super().check(steps)
+        if len(steps.starts) < self.folds:
+            raise ConfigError(
+                f"folds={self.folds}: there are {len(steps.starts)} recorded episodes. Give at most as many folds."
+            )
+
     def values(self, steps: LoggedSteps, target: TargetPolicy) -> Array:
-        """[n] V(s_0)."""
-        self.q_model.fit(steps, target)
+        """[n] by the model."""
+        if self.folds == 1:
+            self.q_model.fit(steps, target)
+            return self.values_by_model(steps, target)
+        # 5: a random stream of its own, as that of the bootstrap
+        rng = np.random.default_rng(None if self.seed is None else [self.seed, 0, 5])
+        fold = rng.permutation(len(steps.starts)) % self.folds
+        found = np.empty(len(steps.starts))
+        for number in range(self.folds):
+            self.q_model.fit(steps.part(fold != number), target)
+            found[fold == number] = self.values_by_model(steps.part(fold == number), target)
+        return found
+
+    def values_by_model(self, steps: LoggedSteps, target: TargetPolicy) -> Array:
+        """[n] V(s_0), by the fitted model."""
         return self.state_values(steps.obs[steps.starts], target)
 
     def state_values(self, obs: Array, target: TargetPolicy) -> Array:
@@ -63,18 +91,17 @@ class DirectMethod(OffPolicyEstimator):
 class DoublyRobust(DirectMethod):
     """The model's values, corrected by importance sampling of its errors (Jiang & Li 2016, equation 10).
 
-    Unbiased if the model is right or the recorded likelihoods are, when the model is not learned from the same steps.
+    Unbiased if the model is right or the recorded likelihoods are, when the model learns from other steps (`folds`).
     """
 
     needs_likelihoods = True
 
-    def values(self, steps: LoggedSteps, target: TargetPolicy) -> Array:
+    def values_by_model(self, steps: LoggedSteps, target: TargetPolicy) -> Array:
         """[n] V_DR of the first step, where V_DR(t) = V(s_t) + rho_t (r_t + gamma V_DR(t + 1) - Q(s_t, a_t)).
 
         An episode that was cut off goes on with the model's value.
         """
         ratios = np.exp(steps.log_ratios(target))
-        self.q_model.fit(steps, target)
         q_values = self.q_model.q_values(steps.obs)[np.arange(len(steps)), steps.actions]
         values = self.state_values(steps.obs, target)
         ends = steps.starts + steps.lengths - 1

@@ -29,5 +29,5 @@ def offline(algorithm: Algorithm, recorded: DrawnSteps, policy_id: PolicyId) -> 
     with algorithm.timer("learn"):
         updates = algorithm.learn({policy_id: batch})
         algorithm.count_trained(size, size)
-    algorithm.publish_weights()
+    algorithm.publish_weights(to=())  # workers read, and do not act
     return {policy_id: update.stats for policy_id, update in updates.items()}

@@ -15,7 +15,7 @@ from reef.errors import CheckpointError
 from reef.run.checkpoint.files import MANIFEST, remove_checkpoint, verify_checkpoint
 from reef.run.checkpoint.store import CheckpointStore, is_checkpoint_name, iteration_of
 from reef.run.process.identity import OWNER
-from reef.run.remote.object_store import RemoteFolder
+from reef.storage.object_store import RemoteFolder
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from reef.run.checkpoint.store import CheckpointStore, iteration_of
 from reef.run.process.deadline import Deadline
 from reef.run.process.identity import OWNER
 from reef.run.remote.fetch import checkpoints_in, local_name, remote_name
-from reef.run.remote.object_store import RemoteFolder
 from reef.run.reporters.videos import VIDEOS
+from reef.storage.object_store import RemoteFolder
 
 if TYPE_CHECKING:
     from reef.run.prometheus import RunState

@@ -10,8 +10,8 @@ import pytest
 from s3_server import S3, SECRET
 
 from reef.errors import ConfigError, StorageError, StoreUnavailableError
-from reef.run.remote import object_store
-from reef.run.remote.object_store import CHUNK, RemoteFolder
+from reef.storage import object_store
+from reef.storage.object_store import CHUNK, RemoteFolder
 
 
 @pytest.fixture
@@ -123,3 +123,23 @@ def test_a_mounted_folder_is_a_store_too(tmp_path: Path) -> None:
     assert (tmp_path / "mounted/job/a/b").read_bytes() == b"1"
     assert folder.files() == {"a/b": 1}
     assert folder.folders() == ["a"]
+
+
+def test_it_can_be_tried_by_writing_alone(folder: RemoteFolder, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert folder.check_writable() is folder
+    assert s3.files() == []
+
+    def refused(*names: str) -> None:
+        raise StorageError("no right")
+
+    monkeypatch.setattr(folder, "delete", refused)
+    folder.check_writable()
+    (left,) = s3.files()
+    assert left.startswith("team/job/.reef-writable-")
+
+
+def test_messages_name_the_setting_of_a_folder(s3: S3) -> None:
+    with pytest.raises(ConfigError, match=r"^output='ftp://a/b': expected an object store"):
+        RemoteFolder("ftp://a/b", "output")
+    with pytest.raises(StorageError, match=r"^output='s3://nobucket/f/g': cannot list it: .* of each process that"):
+        (RemoteFolder("s3://nobucket/f", "output") / "g").folders()

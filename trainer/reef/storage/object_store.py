@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import re
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -47,15 +48,18 @@ class RemoteFolder:
     would fail the same way) and `StoreUnavailableError` when it does not answer.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, setting: str = "") -> None:
+        """`setting`: the one that names the folder, for messages; without it, it is where a run is kept."""
         if not re.match(STORAGE_URI, uri):
-            raise ConfigError(f"storage {without_secrets(uri)!r}: expected {EXPLAINED[STORAGE_URI]}.")
-        self.uri = uri.rstrip("/")
+            what = f"{setting}=" if setting else "storage "
+            raise ConfigError(f"{what}{without_secrets(uri)!r}: expected {EXPLAINED[STORAGE_URI]}.")
+        self.uri, self._setting = uri.rstrip("/"), setting
+        self._what = f"{setting}={self.uri!r}" if setting else f"storage {self.uri}"
         self._store = self._open()
 
     def __truediv__(self, name: str) -> RemoteFolder:
         """A folder in this one."""
-        return RemoteFolder(f"{self.uri}/{name}")
+        return RemoteFolder(f"{self.uri}/{name}", self._setting)
 
     def __str__(self) -> str:
         return self.uri
@@ -120,12 +124,20 @@ class RemoteFolder:
             log.warning("older checkpoints cannot be removed: %s", error)
         return self
 
+    def check_writable(self) -> Self:
+        """This folder, once a small object was written; it is removed again, if the rights allow that."""
+        marker = f"{MARKER}-{uuid.uuid4().hex[:8]}"  # others may check the folder at the same time
+        self.put(marker, b"Reef can write here.\n")
+        with suppress(StorageError):
+            self.delete(marker)
+        return self
+
     def _open(self) -> ObjectStore:
         try:
             from obstore.exceptions import BaseError
             from obstore.store import LocalStore, from_url
         except ImportError as error:
-            raise ConfigError(f"storage {self.uri!r} needs obstore: pip install 'reef[trainer]'.") from error
+            raise ConfigError(f"{self._what} needs obstore: pip install 'reef[trainer]'.") from error
 
         limits: dict[str, Any] = {
             "client_options": {
@@ -140,7 +152,7 @@ class RemoteFolder:
                 return LocalStore(self.uri.removeprefix("file://"), mkdir=True)
             return from_url(self.uri, **limits)
         except (OSError, ValueError, BaseError) as error:
-            raise StorageError(f"storage {self.uri}: {reason_of(error)}.{self._fix()}") from error
+            raise StorageError(f"{self._what}: {reason_of(error)}.{self._fix()}") from error
 
     @contextmanager
     def _errors(self, doing: str, name: str, *, absent_is_an_answer: bool = False) -> Iterator[None]:
@@ -153,14 +165,18 @@ class RemoteFolder:
             absent = isinstance(error, FileNotFoundError)
             if absent and absent_is_an_answer and not refused_as_a_whole(error):
                 raise
-            what = f"storage {self.uri}: cannot {doing} {name or 'it'}: {reason_of(error)}."
+            what = f"{self._what}: cannot {doing} {name or 'it'}: {reason_of(error)}."
             if absent or is_refusal(error):
                 raise StorageError(what + self._fix()) from error
             raise StoreUnavailableError(what) from error
 
     def _fix(self) -> str:
         scheme = self.uri.partition("://")[0]
-        if not (variables := SETTINGS[SCHEMES.get(scheme, scheme)]):
+        variables = SETTINGS[SCHEMES.get(scheme, scheme)]
+        if self._setting:
+            needed = f" and the environment variables {variables} of each process that uses it"
+            return f" Check the address{needed if variables else ''}."
+        if not variables:
             return " Give another --storage-path or spec.checkpoint.storage.uri."
         return (
             " Check the uri (--storage-path, spec.checkpoint.storage.uri or spec.restoreFrom) and the environment "

@@ -1,0 +1,1 @@
+"""Where files are kept that outlive this machine."""
