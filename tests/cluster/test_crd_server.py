@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[2]
 CRD = (ROOT / "crds" / "rltrainingjobs.reef.dev.yaml").read_text()
 GROUP = "checked.reef.dev"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-DOCUMENTS = [*sorted((ROOT / "examples").rglob("*.yaml")), *sorted((ROOT / "benchmarks" / "learn").glob("*.yaml"))]
+FILES = [*sorted((ROOT / "examples").rglob("*.yaml")), *sorted((ROOT / "benchmarks" / "learn").glob("*.yaml"))]
+DOCUMENTS = [path for path in FILES if "kind: RLTrainingJob" in path.read_text()]
 UNCHANGEABLE = "cannot be changed"
 Object = dict[str, Any]
 
