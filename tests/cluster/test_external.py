@@ -153,7 +153,8 @@ def test_an_application_of_another_namespace_plays_and_survives_the_head(
 def check_others_are_kept_out(cluster: OwnCluster, namespace: str, players: str, address: str) -> None:
     """By the NetworkPolicy where the network enforces it, which that of this cluster does not, and by the token."""
     policy = cluster.api.request("GET", f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies/game")
-    (applications,) = [rule for rule in policy["spec"]["ingress"] if {"port": 9900, "protocol": "TCP"} in rule["ports"]]
+    port = {"port": 9900, "protocol": "TCP"}
+    (applications,) = [rule for rule in policy["spec"]["ingress"] if port in rule.get("ports", [])]
     assert applications["from"] == [{"namespaceSelector": {"matchLabels": {"team": players}}}]
     cluster.apply(pod("stranger", cluster.base_image(), ASK, f"{address}/v1/policy"), namespace=namespace)
     cluster.wait_for_phase("stranger", "Succeeded", namespace=namespace)
