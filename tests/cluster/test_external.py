@@ -142,7 +142,9 @@ def test_an_application_of_another_namespace_plays_and_survives_the_head(
     log = own_cluster.kubectl("logs", "player", "-n", players)
     assert log.count("lost: episode") >= 1 and "Traceback" not in log
     assert own_cluster.get("pod", "player", namespace=players)["status"]["phase"] == "Running"
-    logs = [own_cluster.kubectl("logs", "-n", namespace, each["metadata"]["name"]) for each in reef.pods("game", namespace)]
+    logs = [
+        own_cluster.kubectl("logs", "-n", namespace, each["metadata"]["name"]) for each in reef.pods("game", namespace)
+    ]
     assert not any(value in text for text in [*logs, reef.log(), log, str(end)])
 
     own_cluster.kubectl("delete", "rltrainingjob", "game", "-n", namespace)

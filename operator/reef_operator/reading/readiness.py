@@ -80,8 +80,8 @@ def _missing_token(situation: Situation, problem: Problem) -> str:
     if secret.name not in problem.message:
         return ""
     return (
-        f". spec.externalInput.tokenSecretRef names Secret {secret.name} with key {secret.key}. Create it, and the head "
-        f"starts: kubectl create secret generic {secret.name} -n {namespace} "
+        f". spec.externalInput.tokenSecretRef names Secret {secret.name} with key {secret.key}. Create it, and the "
+        f"head starts: kubectl create secret generic {secret.name} -n {namespace} "
         f"--from-literal={secret.key}=$(openssl rand -hex 32)"
     )
 

@@ -12,7 +12,10 @@ from reef.external.client import TOKEN_ENV
 from reef.job.settings import cluster_config_of, config_of
 
 EXTERNAL = {"tokenSecretRef": {"name": "game"}, "from": [{"podSelector": {"matchLabels": {"app": "game"}}}]}
-SPACES = {"observation_space": {"type": "Box", "low": -5.0, "high": 5.0, "shape": [4]}, "action_space": {"type": "Discrete", "n": 2}}
+SPACES = {
+    "observation_space": {"type": "Box", "low": -5.0, "high": 5.0, "shape": [4]},
+    "action_space": {"type": "Discrete", "n": 2},
+}
 PLAYED = SPACES | {"input_": "policy_server"}
 OPEN = {"address": "0.0.0.0", "port": 9900, "token_env": TOKEN_ENV}
 
@@ -38,11 +41,19 @@ def test_a_pool_may_hold_learners(document: Any) -> None:
 @pytest.mark.parametrize(
     ("config", "spec", "expected"),
     [
-        ({"input_": "sampler"}, {"environment": {"name": "CartPole-v1"}}, "spec.config.input_: 'sampler', and .*externalInput"),
+        (
+            {"input_": "sampler"},
+            {"environment": {"name": "CartPole-v1"}},
+            "spec.config.input_: 'sampler', and .*externalInput",
+        ),
         (PLAYED, {"workers": [{"name": "cpu", "replicas": 2}]}, "spec.config.num_rollout_workers: 2, .* Set it to 0"),
         (PLAYED | {"input_config": {"port": 80}}, {}, "spec.config.input_config.port: 80: .* Remove it"),
         (PLAYED | {"input_config": {"address": "::1"}}, {}, "spec.config.input_config.address: '::1': .* Remove it"),
-        (PLAYED | {"input_config": {"token_file": "/t"}}, {}, "spec.config.input_config.token_file: '/t': .* Remove it"),
+        (
+            PLAYED | {"input_config": {"token_file": "/t"}},
+            {},
+            "spec.config.input_config.token_file: '/t': .* Remove it",
+        ),
     ],
 )
 def test_settings_that_make_no_such_server_are_refused(
@@ -73,7 +84,9 @@ def test_all_of_them_are_named_together(document: Any) -> None:
         ({"address": "::", "token_env": None}, True),
     ],
 )
-def test_a_server_of_a_pod_that_others_reach_has_a_token(document: Any, given: dict[str, Any], open_to_all: bool) -> None:
+def test_a_server_of_a_pod_that_others_reach_has_a_token(
+    document: Any, given: dict[str, Any], open_to_all: bool
+) -> None:
     asked = job(document, PLAYED | {"input_config": given})
     assert config_of(asked).input_config == given, "on a machine of one's own it is warned of"
     if open_to_all:

@@ -189,7 +189,7 @@ class JobSpec(DocumentModel):
     def _one_policy_server(self) -> Self:
         if self.tune and self.external_input:
             raise ValueError(
-                "externalInput leads to one policy server, and each trial of tune would have its own: remove one of them"
+                "externalInput leads to one policy server, and each trial of tune would have one: remove one of them"
             )
         return self
 
