@@ -29,7 +29,7 @@ def _problems(config: AlgorithmConfig) -> Iterator[str]:
         )
     if config.num_rollout_workers:
         yield (
-                f"spec.config.num_rollout_workers: {config.num_rollout_workers}, and spec.externalInput leads to the "
+            f"spec.config.num_rollout_workers: {config.num_rollout_workers}, and spec.externalInput leads to the "
             "policy server of the head. Set it to 0; a pool may hold learners, with rolloutWorkers: 0."
         )
     for name in ("address", "port", *TOKENS):
