@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterator
 from typing import Any
@@ -110,7 +111,7 @@ def test_an_application_of_another_namespace_plays_and_survives_the_head(
 ) -> None:
     """The token comes late, the head is killed in the middle, and the job reaches its reward."""
     trainer, address = own_cluster.image("trainer"), f"http://game-policy.{namespace}:9900"
-    own_cluster.apply(game(volume, players), namespace=namespace)
+    own_cluster.apply(json.dumps(game(volume, players)), namespace=namespace)  # as YAML "n" would need quotes
     waits = reef.wait("game", lambda now: "tokenSecretRef" in now.get("message", ""), namespace=namespace)
     assert "names Secret game-token with key token. Create it, and the head starts" in waits["message"]
     value = secrets.token_hex(32)
