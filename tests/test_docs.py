@@ -24,9 +24,6 @@ from jsonschema import Draft7Validator
 
 from reef.algorithms.registry import config_class
 from reef.api import job_from_document, load_job
-from reef.cli.main import build_parser
-from reef.serving.server import END_S
-from reef_operator import names
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -146,39 +143,6 @@ def test_manifests_are_valid(document: Path):
             assert {"apiVersion", "metadata"} <= content.keys()
 
 
-def test_applications_in_other_pods_reach_the_policy_server_of_the_head() -> None:
-    found = {each["kind"]: each for each in map(yaml.safe_load, blocks(ROOT / "docs" / "external.md", "yaml"))}
-    job, spec = found["RLTrainingJob"], found["NetworkPolicy"]["spec"]
-    of_head, port = names.head_labels(job["metadata"]["name"]), job["spec"]["config"]["input_config"]["port"]
-    assert found["Service"]["spec"]["selector"].items() <= of_head.items()
-    assert spec["podSelector"]["matchLabels"].items() <= of_head.items()
-    assert found["Service"]["spec"]["ports"][0]["port"] == spec["ingress"][0]["ports"][0]["port"] == port
-    (container,) = job["spec"]["head"]["template"]["spec"]["containers"]
-    assert container["name"] == names.CONTAINER
-    assert container["env"][0]["name"] == job["spec"]["config"]["input_config"]["token_env"]
-
-
-def test_the_manifest_that_serves_a_policy_fits_together() -> None:
-    found = {each["kind"]: each for each in map(yaml.safe_load, blocks(ROOT / "docs" / "serving.md", "yaml"))}
-    pod, labels = (found["Deployment"]["spec"]["template"][key] for key in ("spec", "metadata"))
-    (container,) = pod["containers"]
-    program, *arguments = container["command"]
-    given = build_parser().parse_args(arguments)
-    assert (program, given.command, given.host) == ("reef", "serve", "0.0.0.0")
-    (port,) = container["ports"]
-    assert port["containerPort"] == given.port == found["NetworkPolicy"]["spec"]["ingress"][0]["ports"][0]["port"]
-    assert found["Service"]["spec"]["ports"][0]["targetPort"] == port["name"]
-    for kind, selector in (("Deployment", "selector"), ("NetworkPolicy", "podSelector")):
-        assert found[kind]["spec"][selector]["matchLabels"].items() <= labels["labels"].items()
-    assert found["Service"]["spec"]["selector"].items() <= labels["labels"].items()
-    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
-    assert given.token_file.startswith(f"{mounts['token']}/") and given.checkpoint.startswith(f"{mounts['results']}/")
-    assert mounts.keys() == {each["name"] for each in pod["volumes"]}
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert container[probe]["httpGet"] == {"path": "/healthz", "port": port["name"]}
-    assert pod["terminationGracePeriodSeconds"] > int(container["lifecycle"]["preStop"]["exec"]["command"][1]) + END_S
-
-
 def test_the_readme_shows_the_example_that_make_run_trains():
     example = (ROOT / "examples" / "cartpole-ppo.yaml").read_text()
     (manifest,) = blocks(ROOT / "README.md", "yaml")
@@ -203,12 +167,15 @@ def test_the_results_document_names_every_field_and_no_other():
 
 def test_the_operations_document_names_every_metric():
     from reef.run import prometheus
+    from reef.run.reporters.reporter import Applications
 
     text = (ROOT / "docs" / "operations.md").read_text()
     names = [f"training_{field.name}_total" for field in prometheus.TRAINING_COUNTERS]
     names += [f"training_{field.name}" for field in prometheus.TRAINING_GAUGES]
     names += [f"training_{name}" for name, _ in prometheus.LEARNER_GAUGES.values()]
     names += [f"evaluation_{field.name}" for field in prometheus.EVALUATION_GAUGES]
+    played = Applications(open_episodes=0, queued_steps=0, refused={401: 1})
+    names += [each.name.removeprefix("reef_") for each in prometheus.application_metrics(played)]
     missing = [name for name in names if f"reef_{name}" not in text and not name.endswith(("reward_min", "reward_max"))]
     assert missing == []
 

@@ -54,6 +54,11 @@ def head(job: str) -> str:
     return f"{job}-{HEAD}"
 
 
+def policy_server(job: str) -> str:
+    """Return the name of the Service of the head's policy server."""
+    return f"{job}-policy"
+
+
 def pool(job: str, name: str) -> str:
     """Return the name of a node pool's Deployment: `<job>-<pool>`, with a hash where another job could have that name.
 

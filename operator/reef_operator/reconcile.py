@@ -13,7 +13,7 @@ from reef_operator.builders.network_policy import network_policy
 from reef_operator.builders.parts import Blueprint
 from reef_operator.builders.pool_deployment import pool_deployment
 from reef_operator.builders.secret import secret
-from reef_operator.builders.service import service
+from reef_operator.builders.service import policy_service, service
 from reef_operator.cleanup import clean_up, clean_up_dues, delete_orphaned, delete_pools
 from reef_operator.conditions import moment
 from reef_operator.events import transitions
@@ -110,7 +110,7 @@ def _head_grace_end(situation: Situation) -> datetime | None:
 
 
 def _provide(situation: Situation) -> Iterator[Action]:
-    """Create the objects that pods need to start: document, token, Service and NetworkPolicy."""
+    """Create the objects that pods need to start: document, token, Services and NetworkPolicy."""
     children, blueprint, name = situation.observed.children, Blueprint.of(situation), situation.name
     if ("ConfigMap", names.document(name)) not in children:
         yield Create(config_map(blueprint))
@@ -120,6 +120,8 @@ def _provide(situation: Situation) -> Iterator[Action]:
         yield Create(secret(blueprint, situation.observed.fresh_token))
     if ("Service", names.head(name)) not in children:
         yield Create(service(blueprint))
+    if situation.spec.external_input and ("Service", names.policy_server(name)) not in children:
+        yield Create(policy_service(blueprint))
     if ("NetworkPolicy", names.network_policy(name)) not in children:
         yield Create(network_policy(blueprint))
 

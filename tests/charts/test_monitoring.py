@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from reef.run.prometheus import RunState
-from reef.run.reporters.reporter import Run
+from reef.run.reporters.reporter import Applications, Run
 from reef.run.stopping import StopConditions
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +36,8 @@ ALERTS = {
     "ReefJobNanLoss",
     "ReefJobStaleWeights",
     "ReefJobDropsBatches",
+    "ReefJobNoApplications",
+    "ReefJobRefusesApplications",
     "ReefJobFailed",
     "ReefJobGpuIdle",
     "ReefOperatorDown",
@@ -134,8 +136,17 @@ def test_no_panel_is_left_to_grafanas_own_choice_of_colours_and_names():
 def trainer_names() -> set[str]:
     """What a head's /metrics can hold, from the state of a run itself."""
     run_state = RunState()
-    config = {"num_rollout_workers": 2}
-    run_state.start(Run(folder=Path("/r"), algorithm="PPO", environment="E", config=config, stop=StopConditions({})))
+    played = Applications(open_episodes=1, queued_steps=1, refused={401: 1})
+    run_state.start(
+        Run(
+            folder=Path("/r"),
+            algorithm="PPO",
+            environment="E",
+            config={"num_rollout_workers": 2},
+            stop=StopConditions({}),
+            applications=lambda: played,
+        )
+    )
     statistics = {
         "total_loss": 0.5,
         "kl": 0.1,

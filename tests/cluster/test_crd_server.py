@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[2]
 CRD = (ROOT / "crds" / "rltrainingjobs.reef.dev.yaml").read_text()
 GROUP = "checked.reef.dev"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-DOCUMENTS = [*sorted((ROOT / "examples").rglob("*.yaml")), *sorted((ROOT / "benchmarks" / "learn").glob("*.yaml"))]
+FILES = [*sorted((ROOT / "examples").rglob("*.yaml")), *sorted((ROOT / "benchmarks" / "learn").glob("*.yaml"))]
+DOCUMENTS = [path for path in FILES if "kind: RLTrainingJob" in path.read_text()]
 UNCHANGEABLE = "cannot be changed"
 Object = dict[str, Any]
 
@@ -100,6 +101,9 @@ PARAMETER = "spec.tune.parameters.lr"
 ONE_STORE = "give exactly one of persistentVolumeClaim and uri"
 CLAIM = {"claimName": "results"}
 STORED = {"checkpoint": {"storage": {"uri": "s3://a/b"}}}
+APPLICATIONS = [{"podSelector": {"matchLabels": {"app": "game"}}}]
+EXTERNAL: Object = {"externalInput": {"tokenSecretRef": {"name": "game"}, "from": APPLICATIONS}}
+WITH_OTHERS: Object = {"externalInput": {"tokenSecretRef": {"name": "game"}, "from": [{"namespaceSelector": {}}]}}
 MANY = {f"k{number}": 0 for number in range(1001)}
 GOOD: dict[str, Object] = {
     "plain": job(),
@@ -112,6 +116,8 @@ GOOD: dict[str, Object] = {
     "kinds": job(tune={"parameters": {"lr": {"grid": [1, "a", {"b": None}]}, "gamma": {"uniform": [0.9, 1]}}}),
     "keys": job(config={key: 0 for key in list(MANY)[:1000]}, environment={"name": "E", "config": {"deep": MANY}}),
     "quantities": job(head={"resources": {"requests": {"cpu": 2, "memory": "4Gi"}}}),
+    "external": job(**EXTERNAL),
+    "external-of-all": job(**WITH_OTHERS),
     "misspelt-setting": job(config={"trian_batch_size": 1, "model": {"fcnet_hidens": [8]}}),
     "pip": job(runtimeEnv={"pip": ["x"]}),
 }
@@ -139,6 +145,15 @@ WRONG: dict[str, tuple[Object, list[str]]] = {
     "any-setting-keys": (job(config={"lr": MANY}), ["spec.config.lr", "at most 1000"]),
     "environment-keys": (job(environment={"name": "E", "config": MANY}), ["spec.environment.config", "at most 1000"]),
     "template-keys": (job(head={"template": MANY}), ["spec.head.template", "at most 1000"]),
+    "no-token": (job(externalInput={"from": APPLICATIONS}), ["spec.externalInput.tokenSecretRef", "Required value"]),
+    "from-nobody": (
+        job(externalInput={"tokenSecretRef": {"name": "game"}, "from": []}),
+        ["spec.externalInput.from", "at least 1"],
+    ),
+    "from-anybody": (
+        job(externalInput={"tokenSecretRef": {"name": "game"}, "from": [{}]}),
+        ["spec.externalInput.from[0]", "at least 1"],
+    ),
     "unknown": (job(suspnd=True), ['unknown field "spec.suspnd"']),
     "unknown-in-pool": (job(workers=[{"name": "a", "replica": 2}]), ['unknown field "spec.workers[0].replica"']),
     "unknown-kind": (job(tune={"parameters": {"lr": {"values": [1]}}}), [f'unknown field "{PARAMETER}.values"']),
@@ -175,6 +190,10 @@ def test_a_wrong_document_is_refused_with_what_to_do(checked: Checked, name: str
         (STORED, {}, "spec.checkpoint.storage"),
         (STORED, {"checkpoint": {"frequency": 2}}, "spec.checkpoint.storage"),
         (STORED, {"checkpoint": {"storage": {"uri": "s3://a/c"}}}, "spec.checkpoint.storage"),
+        (EXTERNAL, EXTERNAL, ""),
+        ({}, EXTERNAL, "spec.externalInput"),
+        (EXTERNAL, {}, "spec.externalInput"),
+        (EXTERNAL, WITH_OTHERS, "spec.externalInput"),
     ],
 )
 def test_some_fields_stay_as_they_were_created(checked: Checked, before: Object, after: Object, field: str) -> None:

@@ -19,6 +19,7 @@ NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 NAME, NAMESPACE, UID = "pole", "training", "job-uid"
 TOKEN = "0123456789abcdef" * 4
 CLAIM = {"storage": {"persistentVolumeClaim": {"claimName": "results"}}}
+EXTERNAL = {"tokenSecretRef": {"name": "game"}, "from": [{"podSelector": {"matchLabels": {"app": "game"}}}]}
 
 
 def at(seconds: float) -> str:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from job_objects import (
     CLAIM,
+    EXTERNAL,
     NAME,
     World,
     at,
@@ -61,6 +62,14 @@ def test_the_head_gets_its_objects_first_and_the_workers_once_it_has_a_node() ->
     assert world.kinds() == HEAD_OBJECTS and world.phase == "Pending"
     world.put(head(**waiting("ContainerCreating")))
     assert world.kinds() == sorted([*HEAD_OBJECTS, "Deployment/pole-cpu"]) and world.phase == "Provisioning"
+
+
+def test_applications_get_a_service_of_their_own_which_is_made_again() -> None:
+    world = new_world(externalInput=EXTERNAL)
+    assert world.kinds() == [*HEAD_OBJECTS, "Service/pole-policy"]
+    del world.children["Service", "pole-policy"]
+    world.settle()
+    assert "Service/pole-policy" in world.kinds()
 
 
 def test_a_head_behind_scheduling_gates_names_them_and_waits_no_longer_than_it_may() -> None:

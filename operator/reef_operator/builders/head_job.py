@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from reef.api.external import POLICY_PORT, TOKEN_VARIABLE
 from reef_operator import names
 from reef_operator.builders.parts import Blueprint
 from reef_operator.builders.pod_template import pod_template, variable
@@ -59,16 +60,31 @@ def _template(blueprint: Blueprint) -> dict[str, Any]:
             "ports": [
                 {"name": "gcs", "containerPort": names.GCS_PORT, "protocol": "TCP"},
                 {"name": "metrics", "containerPort": names.METRICS_PORT, "protocol": "TCP"},
+                *_policy_port(blueprint),
             ],
             "env": [
                 variable("REEF_STORAGE_PATH", STORAGE_FOLDER),
                 variable("REEF_LINGER_SECONDS", str(blueprint.settings.linger_seconds)),
+                *_policy_token(blueprint),
             ],
             "volumeMounts": [_storage_mount(blueprint)],
             **_credentials(blueprint),
             **_probes(),
         },
     )
+
+
+def _policy_port(blueprint: Blueprint) -> list[dict[str, Any]]:
+    if blueprint.job.spec.external_input is None:
+        return []
+    return [{"name": "policy", "containerPort": POLICY_PORT, "protocol": "TCP"}]
+
+
+def _policy_token(blueprint: Blueprint) -> list[dict[str, Any]]:
+    external = blueprint.job.spec.external_input
+    if external is None:
+        return []
+    return [{"name": TOKEN_VARIABLE, "valueFrom": {"secretKeyRef": external.token_secret_ref.model_dump()}}]
 
 
 def _probes() -> dict[str, Any]:

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from reef.api.external import POLICY_PORT
 from reef_operator import names
 from reef_operator.builders.parts import Blueprint
 
 
 def network_policy(blueprint: Blueprint) -> dict[str, Any]:
-    """Return the policy: the job's pods reach each other; the operator and Prometheus reach metrics and progress."""
+    """Return the policy.
+
+    The job's pods reach each other; the operator and Prometheus reach metrics and progress; the applications that the
+    document names reach the policy server.
+    """
     own_pods = {"matchLabels": {names.JOB_LABEL: blueprint.name}}
     spec = {
         "podSelector": own_pods,
         "policyTypes": ["Ingress"],
         "ingress": [
             {"from": [{"podSelector": own_pods}]},
-            {"ports": [{"port": names.METRICS_PORT, "protocol": "TCP"}], **_readers(blueprint)},
+            {"ports": _ports(names.METRICS_PORT), **_readers(blueprint)},
+            *_applications(blueprint),
         ],
     }
     return blueprint.built("networking.k8s.io/v1", "NetworkPolicy", names.network_policy(blueprint.name), spec=spec)
+
+
+def _ports(port: int) -> list[dict[str, Any]]:
+    return [{"port": port, "protocol": "TCP"}]
 
 
 def _readers(blueprint: Blueprint) -> dict[str, Any]:
@@ -33,3 +44,9 @@ def _readers(blueprint: Blueprint) -> dict[str, Any]:
         "podSelector": {"matchLabels": names.OPERATOR_LABELS},
     }
     return {"from": [operator, *settings.metrics_from]}
+
+
+def _applications(blueprint: Blueprint) -> Iterator[dict[str, Any]]:
+    if external := blueprint.job.spec.external_input:
+        clients = [client.model_dump(mode="json", by_alias=True, exclude_defaults=True) for client in external.from_]
+        yield {"from": clients, "ports": _ports(POLICY_PORT)}

@@ -17,7 +17,7 @@ from reef_operator.conditions import ConditionType, Finding, Reason
 from reef_operator.model import Object, Observed, Settings
 from reef_operator.reading.forbidden import violations
 
-IMMUTABLE = ("algorithm", "environment.name", "restoreFrom", "checkpoint.storage")
+IMMUTABLE = ("algorithm", "environment.name", "restoreFrom", "checkpoint.storage", "externalInput")
 ACCEPTED = ("config", "stop", "tune")  # other versions may know more keys here, or accept more values
 _LIFE = (  # fields that decide about the job's life, apart from what is trained and on which image
     *("checkpoint", "restoreFrom", "workers", "replicas", "faultTolerance", "suspend", "cleanup"),

@@ -64,10 +64,26 @@ def head(situation: Situation) -> Finding:
     if pods.is_ready(pod):
         return Finding(ConditionType.HEAD_READY, True, Reason.READY, _not_in_effect(situation))
     if problem := pods.problem(pod):
-        return Finding(ConditionType.HEAD_READY, False, problem.reason, f"pod {pods.name(pod)}: {problem.message}")
+        message = f"pod {pods.name(pod)}: {problem.message}{_missing_token(situation, problem)}"
+        return Finding(ConditionType.HEAD_READY, False, problem.reason, message)
     doing = "is being removed" if pods.is_going(pod) else "has ended" if pods.has_ended(pod) else "starts"
     message = f"pod {pods.name(pod)} {doing}{_slow_start(situation, [pod])}"
     return Finding(ConditionType.HEAD_READY, False, Reason.STARTING, message)
+
+
+def _missing_token(situation: Situation, problem: Problem) -> str:
+    """Return how to make the Secret with the applications' token, if the kubelet does not find it or its key."""
+    external = situation.spec.external_input
+    if external is None or problem.reason is not Reason.CONTAINER_CONFIG_ERROR:
+        return ""
+    secret, namespace = external.token_secret_ref, situation.observed.job["metadata"]["namespace"]
+    if secret.name not in problem.message:
+        return ""
+    return (
+        f". spec.externalInput.tokenSecretRef names Secret {secret.name} with key {secret.key}. Create it, and the "
+        f"head starts: kubectl create secret generic {secret.name} -n {namespace} "
+        f"--from-literal={secret.key}=$(openssl rand -hex 32)"
+    )
 
 
 def missing_head_due(situation: Situation) -> datetime | None:

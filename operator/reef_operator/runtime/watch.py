@@ -238,6 +238,7 @@ def unwatched_children(job: str) -> tuple[Child, ...]:
         ("ConfigMap", names.document(job)),
         ("Secret", names.token(job)),
         ("Service", names.head(job)),
+        ("Service", names.policy_server(job)),
         ("NetworkPolicy", names.network_policy(job)),
     )
 

@@ -35,6 +35,7 @@ CHOSEN = {
     "operator": {},
 }
 IN_TURNS = "PPO samples and learns in turns"
+STEPPED = "it steps an environment"
 RIGHTLY_EMPTY = {
     "job": {
         "GPU use": "no GPU was there",
@@ -42,6 +43,10 @@ RIGHTLY_EMPTY = {
         "Batches before the learner": IN_TURNS,
         "Replays of each step": IN_TURNS,
         "Replay memory": IN_TURNS,
+        "Open episodes": STEPPED,
+        "Steps before the learner": STEPPED,
+        "Age of the weights that act": STEPPED,
+        "Refused requests": STEPPED,
     }
 }
 

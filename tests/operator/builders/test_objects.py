@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from job_objects import CLAIM, TOKEN, blueprint, pool
+from job_objects import CLAIM, EXTERNAL, TOKEN, blueprint, pool
 from kubernetes import client
 
 from reef_operator import names
@@ -18,7 +18,7 @@ from reef_operator.builders.network_policy import network_policy
 from reef_operator.builders.parts import Blueprint
 from reef_operator.builders.pool_deployment import pool_deployment
 from reef_operator.builders.secret import secret
-from reef_operator.builders.service import head_address, service
+from reef_operator.builders.service import head_address, policy_service, service
 from reef_operator.model import Server, Settings
 
 BUILDERS: dict[str, Callable[[Blueprint], dict[str, Any]]] = {
@@ -35,6 +35,10 @@ EVERYTHING: dict[str, Any] = {
     "imagePullSecrets": ["registry"],
     "checkpoint": {"storage": {"uri": "s3://b/f", "secretRef": {"name": "s3"}}},
     "head": {"gpu": {"count": 1, "product": "A100"}, "priorityClassName": "high"},
+    "externalInput": {
+        "tokenSecretRef": {"name": "game", "key": "secret"},
+        "from": [{"namespaceSelector": {}, "podSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}],
+    },
     "workers": [
         pool(
             gpu={"count": 2, "resourceName": "nvidia.com/mig-1g.5gb", "product": "A100"},
@@ -106,6 +110,34 @@ def test_the_service_gives_the_head_a_name_before_it_is_ready() -> None:
     assert "reef.dev/pool" not in labels
     settings = Settings(cluster_domain="example.org")
     assert head_address(blueprint(settings=settings)) == "pole-head.training.svc.example.org:6379"
+
+
+def test_the_service_for_applications_leads_to_the_policy_server_of_the_head() -> None:
+    made = policy_service(blueprint(externalInput=EXTERNAL))
+    assert made["metadata"]["name"] == "pole-policy"
+    assert made["metadata"]["ownerReferences"] == service(blueprint())["metadata"]["ownerReferences"]
+    assert made["spec"]["ports"] == [{"name": "policy", "port": 9900, "targetPort": 9900, "protocol": "TCP"}]
+    assert "publishNotReadyAddresses" not in made["spec"] and "clusterIP" not in made["spec"]
+    template = head_job(blueprint(externalInput=EXTERNAL))["spec"]["template"]
+    assert made["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    (container,) = template["spec"]["containers"]
+    assert {"name": "policy", "containerPort": 9900, "protocol": "TCP"} in container["ports"]
+
+
+def test_the_token_of_applications_is_the_heads_alone() -> None:
+    given = blueprint(externalInput=EXTERNAL)
+    (container,) = head_job(given)["spec"]["template"]["spec"]["containers"]
+    secret = {"secretKeyRef": {"name": "game", "key": "token"}}
+    assert {"name": "REEF_POLICY_TOKEN", "valueFrom": secret} in container["env"]
+    for other in (pool_deployment(given, given.job.spec.workers[0]), head_job(blueprint())):
+        assert "REEF_POLICY_TOKEN" not in json.dumps(other) and "9900" not in json.dumps(other)
+
+
+def test_the_network_policy_lets_in_the_applications_that_are_named_and_no_others() -> None:
+    peers = [*EXTERNAL["from"], {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "robot"}}}]
+    own, metrics, applications = network_policy(blueprint(externalInput=EXTERNAL | {"from": peers}))["spec"]["ingress"]
+    assert [own, metrics] == network_policy(blueprint())["spec"]["ingress"]
+    assert applications == {"from": peers, "ports": [{"port": 9900, "protocol": "TCP"}]}
 
 
 def test_the_network_policy_lets_in_the_jobs_own_pods_and_metrics_from_anywhere() -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from job_objects import CLAIM, NAME, NOW, head, job, observed, pool
+from job_objects import CLAIM, EXTERNAL, NAME, NOW, head, job, observed, pool
 
 from reef.api import RLTrainingJob
 from reef.api.schema import custom_resource_definition
@@ -73,6 +73,7 @@ EDITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "environment.name": ({}, {"environment": {"name": "Acrobot-v1"}}),
     "restoreFrom": ({"restoreFrom": "/a"}, {"restoreFrom": None}),
     "checkpoint.storage": ({"checkpoint": None}, {"checkpoint": CLAIM}),
+    "externalInput": ({}, {"externalInput": EXTERNAL}),
 }
 
 
@@ -87,6 +88,7 @@ def test_immutable_fields_keep_their_value(path: str, back: bool) -> None:
     assert resolved.job.spec.environment == original.spec.environment
     assert resolved.job.spec.restore_from == original.spec.restore_from
     assert resolved.job.spec.checkpoint == original.spec.checkpoint
+    assert resolved.job.spec.external_input == original.spec.external_input
     assert resolved.accepted.reason is Reason.IMMUTABLE_FIELD
     assert f"spec.{path} cannot be changed from" in resolved.accepted.message
 
@@ -112,6 +114,10 @@ def test_all_edits_are_named_together() -> None:
         ({"workers": [pool(gpu={"count": 0})]}, ["gpu.count", "0"]),
         ({"workers": None, "replicas": 2}, ["replicas", "workers has no pool"]),
         ({"checkpoint": {"storage": {}}}, ["exactly one of persistentVolumeClaim and uri"]),
+        (
+            {"externalInput": {"from": [{"podSelector": {}}]}},
+            ["spec.externalInput: tokenSecretRef is missing", "kubectl create secret generic"],
+        ),
         ({"backofLimit": 3}, ["backofLimit", "no field"]),
         ({"config": {"lrr": 3}}, ["lrr", "Did you mean 'lr'?"]),
         ({"suspend": "yes"}, ["spec.suspend", "yes"]),

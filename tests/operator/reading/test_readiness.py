@@ -5,7 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from job_objects import NAMESPACE, NOW, ended, head, job, pool, ready, situation, unschedulable, waiting, worker
+from job_objects import (
+    EXTERNAL,
+    NAMESPACE,
+    NOW,
+    ended,
+    head,
+    job,
+    pool,
+    ready,
+    situation,
+    unschedulable,
+    waiting,
+    worker,
+)
 
 from reef_operator.conditions import Reason
 from reef_operator.model import Progress
@@ -55,6 +68,21 @@ def test_a_store_that_takes_nothing_is_not_durable_until_it_does() -> None:
 def test_head(pods: list[Any], holds: bool, reason: Reason, part: str) -> None:
     finding = readiness.head(situation(job(), *pods))
     assert (finding.holds, finding.reason) == (holds, reason) and part in finding.message
+
+
+@pytest.mark.parametrize(
+    "said", ['secret "game" not found', "couldn't find key token in Secret training/game", 'secret "other" not found']
+)
+def test_a_missing_token_of_applications_is_named_with_how_to_make_it(said: str) -> None:
+    finding = readiness.head(
+        situation(job(externalInput=EXTERNAL), head(**waiting("CreateContainerConfigError", said)))
+    )
+    assert finding.reason is Reason.CONTAINER_CONFIG_ERROR and said in finding.message
+    fix = (
+        "spec.externalInput.tokenSecretRef names Secret game with key token. Create it, and the head starts: kubectl "
+        "create secret generic game -n training --from-literal=token=$(openssl rand -hex 32)"
+    )
+    assert (fix in finding.message) is ("other" not in said)
 
 
 @pytest.mark.parametrize("pools", [[], [pool("cpu", 1)]])

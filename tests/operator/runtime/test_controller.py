@@ -158,18 +158,18 @@ def test_a_status_that_is_right_is_not_written(rig):
         await bench.handle()
         await bench.handle()
         assert rig.server.asked("PATCH") == []
-        assert len(rig.server.asked("GET")) == 4  # read once, for a job that was taken up before
+        assert len(rig.server.asked("GET")) == 5  # read once, for a job that was taken up before
 
     rig(test)
 
 
-@pytest.mark.parametrize(("phase", "reads"), [("Running", 8), ("Succeeded", 4)])
+@pytest.mark.parametrize(("phase", "reads"), [("Running", 10), ("Succeeded", 5)])
 def test_what_is_not_watched_is_read_again_until_the_job_has_ended(rig, phase, reads):
     async def test(rig) -> None:
         bench = Bench(rig, Plan(), found=job(phase=phase), reread_s=1.0)
         await bench.handle()
         await bench.handle()
-        assert len(rig.server.asked("GET")) == 4
+        assert len(rig.server.asked("GET")) == 5
         await asyncio.sleep(1.1)
         await bench.handle()
         assert len(rig.server.asked("GET")) == reads
@@ -190,17 +190,17 @@ def test_of_a_job_that_has_ended_the_document_is_read_when_something_may_be_to_d
             await bench.handle()
             return len(rig.server.asked("GET")) - before
 
-        assert await reads() == 5
+        assert await reads() == 6
         assert bench.observed[0].job["spec"] == ended["spec"]
         assert bench.stores.jobs.get(KEY)["spec"] == {"algorithm": "PPO"}, "it is not kept"
         assert await reads() == 0
         bench.stores.owned["Job"].put(child("Job", "j-head"))
-        assert await reads() == 5, "something beside it has changed"
+        assert await reads() == 6, "something beside it has changed"
         assert await reads() == 0
         await asyncio.sleep(0.25)
-        assert await reads() == 5, "its time has come"
+        assert await reads() == 6, "its time has come"
         bench.stores.jobs.put(trim_job(job(8, phase="Succeeded")))
-        assert await reads() == 5, "it has changed"
+        assert await reads() == 6, "it has changed"
         assert await reads() == 0
         assert len(bench.observed) == 4
 

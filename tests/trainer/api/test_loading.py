@@ -15,7 +15,11 @@ from reef.api import RLTrainingJob, job_from_document, load_job
 from reef.api.loading import parse_value, parse_yaml
 from reef.errors import ConfigError, without_secrets
 
-EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
+EXAMPLES = [
+    path
+    for path in sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
+    if "kind: RLTrainingJob" in path.read_text()
+]
 
 
 def document(**spec: Any) -> dict[str, Any]:

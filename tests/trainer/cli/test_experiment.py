@@ -100,6 +100,8 @@ def test_what_only_kubernetes_does_is_named_in_one_notice() -> None:
     lost = {"faultTolerance": {"backoffLimit": 1, "noRetryExitCodes": [2]}}
     sweep = {"tune": {"parameters": {"lr": {"grid": [1e-3]}}}}
     assert kubernetes_notice(job(**lost)).endswith("no effect here: faultTolerance.")
+    external = {"tokenSecretRef": {"name": "t"}, "from": [{"podSelector": {}}]}
+    assert kubernetes_notice(job(externalInput=external)).endswith("no effect here: externalInput.")
     assert kubernetes_notice(job(**lost, **sweep)).endswith("no effect here: faultTolerance.noRetryExitCodes.")
     full = kubernetes_notice(load_job(ROOT / "examples/kubernetes-gpu.yaml"))
     for field in ("image", "checkpoint.storage", "head.priorityClassName", "workers[0].minReplicas", "cleanup"):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +46,16 @@ def play(port: int, over: threading.Event) -> None:
 def test_a_document_is_trained_by_an_application_and_evaluated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as other:
+        port, metrics = free.getsockname()[1], other.getsockname()[1]
     (tmp_path / "job.yaml").write_text(json.dumps(document(port)))
-    over = threading.Event()
-    thread = threading.Thread(target=quietly, args=(port, over), daemon=True)
-    thread.start()
-    assert main(["run", str(tmp_path / "job.yaml"), "--storage-path", str(tmp_path / "results")]) == 0
+    over, seen = threading.Event(), list[str]()
+    for target, arguments in ((quietly, (port, over)), (watch, (metrics, over, seen))):
+        threading.Thread(target=target, args=arguments, daemon=True).start()
+    run = ["run", str(tmp_path / "job.yaml"), "--storage-path", str(tmp_path / "results")]
+    assert main([*run, "--metrics-port", str(metrics)]) == 0
     over.set()
+    assert any("reef_training_external_open_episodes 1.0" in text for text in seen)
     (checkpoint,) = tmp_path.glob("results/game/PPO_external_*/checkpoint_*")
     assert main(["evaluate", str(checkpoint)]) == 2
     assert "give --env, an environment with its spaces" in capsys.readouterr().err
@@ -64,6 +68,14 @@ def quietly(port: int, over: threading.Event) -> None:
         play(port, over)
     except Exception:
         assert over.wait(60)
+
+
+def watch(port: int, over: threading.Event, seen: list[str]) -> None:
+    """Read the metrics until the run is over."""
+    address = f"http://127.0.0.1:{port}/metrics"
+    while not over.wait(0.02):
+        with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=5) as answer:
+            seen.append(answer.read().decode())
 
 
 def test_a_document_without_spaces_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,7 @@ def test_a_space_that_is_a_mapping_is_no_plain_form():
         ({"type": "Dict", "spaces": {"a": 1}}, "space 1: expected a mapping with the 'type'"),
         ({"type": "Tuple", "spaces": 2}, "give 'spaces', a list of spaces"),
         ({"type": "Discrete", "n": 10**30}, "space"),
+        ({"type": "Discrete", "false": 2}, "kubectl reads the key n as false. Write it in quotes"),
     ],
 )
 def test_wrong_plain_forms_are_refused(plain, message):

@@ -510,3 +510,30 @@ def test_an_action_of_the_application_is_one_that_the_policy_could_choose(
     status, found = ask(worker, "steps", step(action=np.array([action], np.float32)))
     assert status == (200 if text is None else 400), found
     assert text is None or re.search(text, found)
+
+
+def test_what_applications_have_and_what_was_refused_is_counted(serve: Serve) -> None:
+    worker = serve()
+    assert worker.source is not None
+    for episode_id in ("a", "b"):
+        ask(worker, "episodes", {"episode_id": episode_id})
+    ask(worker, "steps", step("a"))
+    ask(worker, "steps", step("a", obs="left"))
+    ask(worker, "steps", step("nowhere"))
+    ask(worker, "nothing", {})
+    found = worker.source.applications()
+    assert (found.open_episodes, found.queued_steps, found.refused) == (2, 0, {400: 1, 404: 2})
+    ask(worker, "episodes/end", {"episode_id": "a", "steps": [{"obs": observation()}]})
+    found = worker.source.applications()
+    assert (found.open_episodes, found.queued_steps) == (1, 1)
+    worker.sample(1)
+    assert worker.source.applications().queued_steps == 0
+
+
+def test_requests_without_the_token_are_counted(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "secret")
+    worker = serve(input_config={"port": 0, "token_env": "TOKEN"})
+    assert worker.source is not None
+    assert ask(worker, "episodes", {})[0] == 401
+    assert ask(worker, "episodes", {}, Authorization="Bearer secret")[0] == 200
+    assert worker.source.applications().refused == {401: 1}

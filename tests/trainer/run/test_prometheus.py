@@ -5,6 +5,7 @@ import json
 import math
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from reef.api.status import TrialsStatus, TrialStatus
 from reef.errors import ResourceError
 from reef.run.prometheus import MetricsServer, RunState
-from reef.run.reporters.reporter import Run, Summary
+from reef.run.reporters.reporter import Applications, Run, Summary
 from reef.run.stopping import StopConditions
 
 RESULT: dict[str, Any] = {
@@ -114,6 +115,23 @@ def test_an_update_that_was_refused_shows_what_was_not_finite(server: MetricsSer
     found = series(server)
     assert math.isnan(found["reef_training_loss|default_policy|total"])
     assert found["reef_training_kl|default_policy"] == 0.01, "the rest is that of the newest result"
+
+
+def test_what_applications_have_is_shown_until_the_run_has_ended(run_state: RunState, server: MetricsServer) -> None:
+    run = Run(folder=Path("/r"), algorithm="PPO", environment="external", config={}, stop=StopConditions({}))
+    run_state.start(run)
+    assert not any("external" in name.partition("|")[0] for name in series(server))
+    found = Applications(open_episodes=3, queued_steps=120, refused={401: 2, 429: 7})
+    run_state.start(replace(run, applications=lambda: found))
+    expected = {
+        "reef_training_external_open_episodes": 3,
+        "reef_training_external_queued_steps": 120,
+        "reef_training_external_refused_total|401": 2,
+        "reef_training_external_refused_total|429": 7,
+    }
+    assert {name: value for name, value in series(server).items() if name.startswith("reef_training_ext")} == expected
+    run_state.finish(Summary(folder=run.folder, checkpoint=None, result=None, exit_code=0, reason="done"))
+    assert "reef_training_external_open_episodes" not in series(server)
 
 
 def test_metrics_come_from_the_newest_result(server: MetricsServer, run_state: RunState) -> None:

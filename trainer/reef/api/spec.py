@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
+from reef.api.external import ExternalInput
 from reef.api.fields import (
     Count,
     DocumentModel,
@@ -104,6 +105,7 @@ class JobSpec(DocumentModel):
         ("self.environment.name == oldSelf.environment.name", UNCHANGEABLE.format("environment.name")),
         _immutable("restoreFrom"),
         _immutable("checkpoint.storage", parent="checkpoint"),
+        _immutable("externalInput"),
     )
 
     algorithm: Text = Field(description="Algorithm, for example PPO or DQN; `reef list` prints all.")
@@ -118,6 +120,11 @@ class JobSpec(DocumentModel):
     )
     checkpoint: Checkpoint = Field(
         default_factory=Checkpoint, description="When checkpoints are written, and where they are kept."
+    )
+    external_input: ExternalInput | None = Field(
+        default=None,
+        description="Lets applications outside of the job play at the policy server of its head, which config.input_: "
+        "policy_server makes; none keeps others out.",
     )
     restore_from: Text | None = Field(
         default=None,
@@ -175,6 +182,14 @@ class JobSpec(DocumentModel):
             raise ValueError(
                 f"replicas {self.replicas} sets the first pool's pods, but workers has no pool: add one or remove "
                 "replicas"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_policy_server(self) -> Self:
+        if self.tune and self.external_input:
+            raise ValueError(
+                "externalInput leads to one policy server, and each trial of tune would have one: remove one of them"
             )
         return self
 

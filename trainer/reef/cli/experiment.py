@@ -30,7 +30,7 @@ WORKER_COUNTS = ("num_rollout_workers", "num_learner_workers", "evaluation_num_w
 _LOG_LEVELS = ("", "INFO", "DEBUG")
 _POD_FIELDS = ("node_selector", "tolerations", "affinity", "priority_class_name", "scheduler_name", "template")
 _SPEC_FIELDS = (
-    "image", "image_pull_policy", "image_pull_secrets", "runtime_env", "fault_tolerance", "suspend",
+    "external_input", "image", "image_pull_policy", "image_pull_secrets", "runtime_env", "fault_tolerance", "suspend",
     "active_deadline_seconds", "pre_running_deadline_seconds", "ttl_seconds_after_finished", "cleanup",
 )  # fmt: skip
 

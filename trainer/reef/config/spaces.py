@@ -73,6 +73,8 @@ def space_from_dict(data: Any) -> Any:
     kind = data.get("type")
     if kind not in KINDS:
         raise ConfigError(f"space type {kind!r}: expected one of {', '.join(KINDS)}.{nearest(str(kind), KINDS)}")
+    if "false" in arguments:
+        raise ConfigError(f"space {dict(data)!r}: kubectl reads the key n as false. Write it in quotes: '\"n\": 2'.")
     inner = arguments.get("spaces")
     if kind == "Dict" and isinstance(inner, Mapping):
         arguments["spaces"] = {key: space_from_dict(item) for key, item in inner.items()}

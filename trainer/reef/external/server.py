@@ -8,6 +8,7 @@ import logging
 import socket
 import threading
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -68,9 +69,15 @@ class PolicyServer:
         self._warned_of_crowd = False
         self._answers: LastAnswers[bytes] = LastAnswers(CLIENTS)
         self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
+        self.refused: Counter[int] = Counter()  # requests that were, by the status of the answer
         self.failure: BaseException | None = None  # what ended the thread
         self._thread = threading.Thread(target=self._run, args=(listening,), name="policy-server", daemon=True)
         self._thread.start()
+
+    @property
+    def open_episodes(self) -> int:
+        """Number of episodes that are open; from any thread."""
+        return len(self._episodes)
 
     def stop(self) -> None:
         """Close all connections and wait for the thread."""
@@ -104,7 +111,7 @@ class PolicyServer:
             self.failure = error
 
     async def _serve(self, listening: socket.socket) -> None:
-        app = web.Application(client_max_size=self._limits.request_bytes, middlewares=[self._answered])
+        app = web.Application(client_max_size=self._limits.request_bytes, middlewares=[self._counted, self._answered])
         app.router.add_post(f"{VERSION}/episodes", self._start)
         app.router.add_post(f"{VERSION}/steps", self._steps)
         app.router.add_post(f"{VERSION}/episodes/end", self._end)
@@ -117,6 +124,18 @@ class PolicyServer:
         await self._stopping.wait()
         server.close()
         await runner.cleanup()
+
+    @web.middleware
+    async def _counted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The answer of a handler, counted where it refuses the request."""
+        try:
+            response = await handler(request)
+        except web.HTTPException as refusal:
+            self.refused[refusal.status] += 1
+            raise
+        if response.status >= 400:
+            self.refused[response.status] += 1
+        return response
 
     @web.middleware
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -14,6 +14,7 @@ from reef.external.listening.connections import allow_connections, is_loopback, 
 from reef.external.listening.token import read_token
 from reef.external.policies import PoliciesOfApplications
 from reef.external.server import PolicyServer
+from reef.run.reporters.reporter import Applications
 
 log = logging.getLogger(__name__)
 FEWEST_QUEUED_STEPS = 1000
@@ -97,6 +98,15 @@ class PolicyServerInput:
             raise PolicyServerError(
                 f"the policy server at {self.address}:{self.port} stopped: {failure!r}"
             ) from failure
+
+    def applications(self) -> Applications:
+        """What applications have here at this moment; from any thread."""
+        server = self._server
+        return Applications(
+            open_episodes=server.open_episodes if server else 0,
+            queued_steps=self.queue.steps,
+            refused=dict(server.refused) if server else {},
+        )
 
     def stop(self) -> None:
         """Close all connections, and free the port."""

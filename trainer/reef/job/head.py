@@ -175,7 +175,7 @@ def checked_process(job: RLTrainingJob, node: Node, say: Callable[[int, str], No
 
     Everything that is wrong is said here, a hang to `say`.
     """
-    config = cluster_config_of(job)
+    config = cluster_config_of(job, node.ip)
     if not job.spec.tune:
         config = with_rollout_workers_that_fit(config, job, node)
     return check_training(job, config, job.spec.stop, say, here=not job.spec.tune)

@@ -25,6 +25,7 @@ def config_of(job: RLTrainingJob, **also: Any) -> AlgorithmConfig:
     """
     from reef.algorithms.registry import config_class
     from reef.config.applications import EXTERNAL
+    from reef.job.external_input import check_external_input
 
     spec = job.spec
     for key, field in (("env", "name"), ("env_config", "config")):
@@ -34,7 +35,10 @@ def config_of(job: RLTrainingJob, **also: Any) -> AlgorithmConfig:
     if pools_decide(spec):
         config.num_rollout_workers = spec.num_rollout_workers
     name = None if spec.environment.name == EXTERNAL else spec.environment.name
-    return config.environment(name, env_config=dict(spec.environment.config)).checked()
+    config = config.environment(name, env_config=dict(spec.environment.config)).checked()
+    if spec.external_input:
+        check_external_input(config)
+    return config
 
 
 def pools_decide(spec: JobSpec) -> bool:
@@ -48,16 +52,24 @@ def pools_decide(spec: JobSpec) -> bool:
     return not spec.tune and not spellings & spec.config.keys()
 
 
-def cluster_config_of(job: RLTrainingJob) -> AlgorithmConfig:
-    """As `config_of`, with failed workers replaced, and soon, unless the document says otherwise."""
+def cluster_config_of(job: RLTrainingJob, pod_ip: str = "") -> AlgorithmConfig:
+    """As `config_of`, with failed workers replaced, and soon, unless the document says otherwise.
+
+    A policy server that others reach has a token.
+    """
     from reef.config.aliases import translate
+    from reef.job.external_input import check_guarded, open_to_applications
 
     given, also = translate(job.spec.config).keys(), dict[str, Any]()
     if not given & {"recreate_failed_workers", "ignore_worker_failures"}:
         also["recreate_failed_workers"] = True
     if "delay_between_worker_restarts_s" not in given:
         also["delay_between_worker_restarts_s"] = RESTART_DELAY_S
-    return config_of(job, **also)
+    config = config_of(job, **also)
+    if job.spec.external_input:
+        return open_to_applications(config, pod_ip)
+    check_guarded(config)
+    return config
 
 
 def checkpoint_settings(job: RLTrainingJob) -> CheckpointSettings:

@@ -29,7 +29,7 @@ from reef.run.process.deadline import Overdue
 from reef.run.process.identity import Claim
 from reef.run.remote.mirror import Mirror
 from reef.run.reporters.picture import draw_learning_curve
-from reef.run.reporters.reporter import Run, Summary
+from reef.run.reporters.reporter import Applications, Run, Summary
 from reef.run.signals import StopSignals
 from reef.run.stopping import StopConditions, absence, lookup, stop_problems
 from reef.types import State
@@ -151,11 +151,19 @@ class Experiment:
             restored_iteration=algorithm.iteration,
             restored_timesteps=algorithm.counters.get("num_env_steps_sampled", 0),
             worker_problem=lambda: algorithm.workers.problem,
+            applications=self._applications,
         )
         self.events.emit(RunStarted, run)
         if self.checkpoint is not None:
             self.events.emit(CheckpointSaved, self.checkpoint, algorithm.iteration, None)
         return run
+
+    def _applications(self) -> Applications | None:
+        """What applications have at the policy server of this process, if there is one."""
+        # that of an ExternalWorker, which no other worker has
+        source = getattr(self.algorithm.workers.local_worker(), "source", None)
+        found: Applications | None = source.applications() if source else None
+        return found
 
     def _train(self) -> str:
         """Iterate and return the reason of the end."""

@@ -25,7 +25,7 @@ from reef.endpoint import Answer, Endpoint
 from reef.errors import ResourceError
 from reef.run.metrics import Result
 from reef.run.process.identity import IDENTITY
-from reef.run.reporters.reporter import Reporter, Run, Summary
+from reef.run.reporters.reporter import Applications, Reporter, Run, Summary
 from reef.run.stopping import lookup
 from reef.types import DEFAULT_POLICY, PolicyId
 
@@ -199,6 +199,8 @@ class RunState(Reporter, Collector):
                     yield CounterMetricFamily(f"reef_training_{field.name}", field.help, value=value)
             yield from gauges("reef_training", TRAINING_GAUGES, result)
         yield from learner_gauges(self._learner_statistics())
+        if self._run is not None and not self._ended and (found := self._run.applications()) is not None:
+            yield from application_metrics(found)
         if self._sweep is not None:
             yield from trial_gauges(*self._sweep)
         yield from self._checkpoint_gauges()
@@ -249,6 +251,20 @@ def trial_gauges(best: TrialStatus | None, trials: TrialsStatus) -> Iterator[Met
     yield family
     if best is not None and best.metric is not None:
         yield GaugeMetricFamily("reef_sweep_best_metric", "The sweep's metric of its best trial.", best.metric)
+
+
+def application_metrics(found: Applications) -> Iterator[Metric]:
+    """What applications have at the policy server of this process."""
+    for name, text, value in (
+        ("open_episodes", "Episodes that are open at the policy server.", found.open_episodes),
+        ("queued_steps", "Steps of applications that wait to be learned from.", found.queued_steps),
+    ):
+        yield GaugeMetricFamily(f"reef_training_external_{name}", text, value)
+    text = "Requests that the policy server refused, by the status of the answer."
+    family = CounterMetricFamily("reef_training_external_refused", text, labels=["code"])
+    for status, count in found.refused.items():
+        family.add_metric([str(status)], count)
+    yield family
 
 
 def learner_gauges(statistics: Mapping[PolicyId, Mapping[str, Any]]) -> Iterator[Metric]:

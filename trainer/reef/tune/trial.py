@@ -171,7 +171,8 @@ class TrialFiles(Reporter):
 
     def start(self, run: Run) -> None:
         """The trial begins."""
-        self.ask("start", replace(run, worker_problem=str))  # "", as workers cannot be asked from another process
+        # "" and None, as workers cannot be asked from another process
+        self.ask("start", replace(run, worker_problem=str, applications=type(None)))
 
     def report(self, result: Result) -> None:
         """Write a result."""

@@ -23,7 +23,7 @@ is known, which documents of jobs tell of some. It can neither list nor watch no
 - apiGroups: [""] # the resolved document
   resources: [configmaps]
   verbs: [get, create, patch, delete]
-- apiGroups: [""] # the head's address
+- apiGroups: [""] # the head's addresses
   resources: [services]
   verbs: [get, create, delete]
 - apiGroups: [networking.k8s.io]

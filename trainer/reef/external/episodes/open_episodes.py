@@ -37,6 +37,9 @@ class OpenEpisodes:
         self._episodes: dict[str, ExternalEpisode] = {}
         self.held = 0  # steps that all of them hold
 
+    def __len__(self) -> int:
+        return len(self._episodes)
+
     def start(self, episode_id: str | None, learns: bool) -> str:
         """Begin an episode, and return its id; None: one of its own.
 

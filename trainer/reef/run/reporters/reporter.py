@@ -14,6 +14,15 @@ from reef.run.stopping import StopConditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Applications:
+    """What applications have at the policy server of this process."""
+
+    open_episodes: int  # whose actions the server chooses; those of clients with "local" are not among them
+    queued_steps: int  # that wait to be learned from
+    refused: Mapping[int, int]  # requests that were refused, by the status of the answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """What reporters know before the first result."""
 
@@ -25,6 +34,7 @@ class Run:
     restored_iteration: int = 0  # results after this one are from a life that is continued, and are done again
     restored_timesteps: int = 0
     worker_problem: Callable[[], str] = lambda: ""  # of one that has failed and not sampled since; from any thread
+    applications: Callable[[], Applications | None] = lambda: None  # None: none play here; from any thread
     sweep: str | None = None  # of a trial: the name of its sweep's folder
 
     @property

@@ -1,0 +1,70 @@
+"""Who may play at a job's policy server: what the document says, and what is refused because it would let in all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reef.api import job_from_document
+from reef.api.external import ExternalInput
+from reef.errors import ConfigError
+
+TOKEN = {"name": "game-policy"}
+APPLICATIONS = [{"podSelector": {"matchLabels": {"app": "game"}}}]
+
+
+def read(external: Any, **spec: Any) -> ExternalInput:
+    fields = {"algorithm": "PPO", "environment": {"name": "external"}, "stop": {"training_iteration": 1}}
+    document = {"apiVersion": "reef.dev/v1", "kind": "RLTrainingJob", "metadata": {"name": "job"}}
+    found = job_from_document(document | {"spec": fields | {"externalInput": external} | spec}).spec.external_input
+    assert found is not None
+    return found
+
+
+def test_what_is_given_is_there() -> None:
+    expression = {"key": "app", "operator": "In", "values": ["game", "robot"]}
+    peers = [*APPLICATIONS, {"namespaceSelector": {}, "podSelector": {"matchExpressions": [expression]}}]
+    given = {"tokenSecretRef": TOKEN | {"key": "secret"}, "from": peers}
+    assert read(given).model_dump(by_alias=True, exclude_defaults=True) == given
+    assert read({"tokenSecretRef": TOKEN, "from": APPLICATIONS}).token_secret_ref.key == "token"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            {"from": APPLICATIONS},
+            r"spec.externalInput: tokenSecretRef is missing: without a token every pod that reaches the policy server "
+            r"could change what is learned. Make a Secret with `kubectl create secret generic NAME",
+        ),
+        ({"tokenSecretRef": None, "from": APPLICATIONS}, "tokenSecretRef is missing"),
+        ({"tokenSecretRef": {}, "from": APPLICATIONS}, "spec.externalInput.tokenSecretRef.name: is missing"),
+        ({"tokenSecretRef": TOKEN}, r"spec.externalInput: from names no pods, which in a NetworkPolicy would let in"),
+        ({"tokenSecretRef": TOKEN, "from": []}, r"from names no pods.*give a list such as \[\{podSelector"),
+        ({}, "(?s)tokenSecretRef is missing.*from names no pods"),
+        (
+            {"tokenSecretRef": TOKEN, "from": [{}]},
+            r"spec.externalInput.from\[0\]: selects nothing: give namespaceSelector, podSelector or both",
+        ),
+        (
+            {"tokenSecretRef": TOKEN, "from": [{"podSelector": {"matchLabel": {"app": "game"}}}]},
+            r"from\[0\].podSelector.matchLabel: is no field. Did you mean 'matchLabels'\?",
+        ),
+        (
+            {"tokenSecretRef": TOKEN, "from": [{"podSelector": {"matchExpressions": [{"key": "a", "operator": "="}]}}]},
+            "matchExpressions.*operator",
+        ),
+        ({"tokenSecretRef": TOKEN, "from": APPLICATIONS, "port": 80}, "spec.externalInput.port: is no field"),
+        ("yes", "spec.externalInput: should be a mapping, not 'yes'"),
+    ],
+)
+def test_what_would_let_in_others_is_refused(given: Any, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        read(given)
+
+
+def test_a_sweep_has_many_policy_servers() -> None:
+    tune = {"parameters": {"lr": {"grid": [0.1, 0.2]}}}
+    with pytest.raises(ConfigError, match="externalInput leads to one policy server.*remove one of them"):
+        read({"tokenSecretRef": TOKEN, "from": APPLICATIONS}, tune=tune)
