@@ -165,7 +165,7 @@ def trainer_names() -> set[str]:
             "num_env_steps_sampled_throughput_per_sec": 1.0,
             "time_this_iter_s": 1.0,
             "timestamp": 1.0,
-            "counters": {"num_batches_dropped": 1},
+            "counters": {"num_batches_dropped": 1, "num_gradients_dropped": 1},
             "timers": {"sample_time_ms": 1.0, "learn_time_ms": 1.0},
             "num_healthy_workers": 1,
             "num_waiting_workers": 1,
