@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -34,8 +35,9 @@ class Page:
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
         while True:
             message = await self._socket.receive_json(timeout=60)
-            if message.get("method") in ("Log.entryAdded", "Runtime.exceptionThrown"):
-                self.said.append(json.dumps(message["params"]))
+            params = message.get("params", {})
+            if message.get("method") == "Runtime.exceptionThrown" or params.get("entry", {}).get("level") == "error":
+                self.said.append(json.dumps(params))
             if message.get("id") == number:
                 assert "error" not in message, message
                 return message["result"]  # type: ignore[no-any-return]
@@ -74,7 +76,12 @@ async def page(folder: Path) -> AsyncIterator[Page]:
     assert CHROMIUM is not None
     options = [*OPTIONS, f"--user-data-dir={folder}", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     process = await asyncio.create_subprocess_exec(
-        CHROMIUM, *options, "about:blank", stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+        CHROMIUM,
+        *options,
+        "about:blank",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
     )
     try:
         assert process.stderr is not None
@@ -91,5 +98,5 @@ async def page(folder: Path) -> AsyncIterator[Page]:
                 yield Page(socket)
         draining.cancel()
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # what was started may be a script that starts the browser
         await process.wait()

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import os
 import signal
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -213,22 +214,21 @@ def test_pages_of_other_servers_open_no_socket(policy: FinishedPolicy, token: st
     served(policy, talk, token=token)
 
 
-async def without_reading(port: int, observations: int, most: int) -> tuple[asyncio.StreamWriter, int]:
-    """A connection that sends requests and reads no answer, and how many it could send."""
+async def until_cut_off(port: int, observations: int) -> int:
+    """Send requests and read no answer until the server has closed the connection; how many could be sent."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**10)
     key = base64.b64encode(b"0" * 16).decode()
     head = f"GET {PATH} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     writer.write(f"{head}Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode())
     assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
     body = encoded({"observations": [OBS] * observations}, JSON)
-    frame = b"\x81\xfe" + len(body).to_bytes(2) + bytes(4) + body
-    for number in range(most):
-        writer.write(frame)
-        try:
-            await asyncio.wait_for(writer.drain(), 0.5)
-        except TimeoutError:
-            return writer, number
-    return writer, most
+    frame, sent = b"\x81\xfe" + len(body).to_bytes(2) + bytes(4) + body, 0
+    with suppress(ConnectionError):
+        while True:
+            writer.write(frame)
+            await writer.drain()
+            sent += 1
+    return sent
 
 
 def test_a_client_that_reads_nothing_holds_up_itself_alone(
@@ -236,30 +236,22 @@ def test_a_client_that_reads_nothing_holds_up_itself_alone(
 ) -> None:
     monkeypatch.setattr(sockets, "TAKEN_S", 3.0)
     # Answers of 100 kB each: what the client could still receive is soon full.
-    monkeypatch.setattr(FinishedPolicy, "act", _long_answers(policy))
+    monkeypatch.setattr(policy, "act", _long_answers(policy.act))
 
     async def talk(client: aiohttp.ClientSession, ask: Ask) -> None:
-        writer, sent = await without_reading(client._base_url.port, 100, 5000)
-        assert sent < 5000, "the server read on without end"
+        flood = asyncio.create_task(until_cut_off(client._base_url.port, 100))
         for _ in range(20):
             assert (await ask({"observation": OBS}))[0] == 200
-        end = asyncio.get_running_loop().time() + 30
-        while "\nreef_serving_queued_observations 0.0\n" not in await (await client.get("/metrics")).text():
-            assert asyncio.get_running_loop().time() < end
-            await asyncio.sleep(0.05)
-        while not writer.transport.is_closing():  # it is cut off
-            assert asyncio.get_running_loop().time() < end
-            await asyncio.sleep(0.05)
-            writer.write(b"\x89\x80\x00\x00\x00\x00")  # a ping, which shows that it is
+        # What was answered and read lies in the buffers of both sides, which hold some megabytes.
+        assert await asyncio.wait_for(flood, 120) < 5000
+        assert (await ask({"observation": OBS}))[0] == 200
 
     served(policy, talk, queued=10_000)
 
 
-def _long_answers(policy: FinishedPolicy) -> Any:
-    act = FinishedPolicy.act
-
-    def acts(self: FinishedPolicy, asked: Any) -> Any:
-        found: list[Any] = act(self, asked)
+def _long_answers(act: Any) -> Any:
+    def acts(asked: Any) -> Any:
+        found: list[Any] = act(asked)
         for each in found:
             if len(each.actions) > 1:
                 each.actions[0] = "x" * 100_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,7 +20,8 @@ PING_S = 30.0  # seconds without a message after which a client is asked whether
 CLOSING_S = 2.0  # seconds in which a client must confirm the end
 KINDS = {WSMsgType.TEXT: JSON, WSMsgType.BINARY: MSGPACK}
 FRAMES = {kind: frame for frame, kind in KINDS.items()}
-Respond = Callable[[bytes, str], Awaitable[bytes]]  # a message and its content type -> the answer
+# a message and its content type -> the answer
+Respond = Callable[[bytes, str], Coroutine[Any, Any, bytes]]
 Socket = Any  # aiohttp's WebSocketResponse, of which each message is bytes
 
 
