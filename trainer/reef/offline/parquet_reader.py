@@ -31,6 +31,7 @@ from reef.offline.steps import (
     refuse,
     with_successors,
 )
+from reef.types import Array
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -160,14 +161,22 @@ def _episodes(file: Path, batches: Iterable[pa.RecordBatch], chosen: Names) -> I
         flags = [steps.columns[key] for key in ("terminated", "truncated") if key in steps.columns]
         starts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
         bounds = [0, *starts.tolist(), len(numbers)]
-        for number, (start, end) in zip(numbers[bounds[:-1]].tolist(), pairwise(bounds), strict=True):
+        last = np.array(bounds[1:]) - 1
+        ended = [any(row) for row in zip(*(_rows_of(flag, last) for flag in flags), strict=True)] or [False] * len(last)
+        for number, has_ended, (start, end) in zip(numbers[bounds[:-1]].tolist(), ended, pairwise(bounds), strict=True):
             if rows.parts and number != rows.number:
                 yield rows.episode(unfinished)
                 rows = _Rows(file)
             rows.add(number, steps.between(start, end), (end - start) * row_bytes)
-            rows.has_ended = any(flag[end - 1] for flag in flags)
+            rows.has_ended = has_ended
     if rows.parts:
         yield rows.episode(unfinished)
+
+
+def _rows_of(column: Column, rows: Array) -> list[Any]:
+    """The values of some rows."""
+    found: list[Any] = column[rows].tolist() if isinstance(column, np.ndarray) else [column[row] for row in rows]
+    return found
 
 
 class _Rows:
@@ -244,14 +253,15 @@ def _column(batch: pa.RecordBatch, names: str | list[str]) -> Column:
 
 def values_of(column: pa.Array) -> Column:
     """Numbers, or lists of numbers of one shape, as an array [N, ...]; other values as a list."""
-    from pyarrow import compute, types
+    from pyarrow import types
 
     shape, inner = [len(column)], column
     while types.is_list(inner.type) or types.is_large_list(inner.type) or types.is_fixed_size_list(inner.type):
-        lengths = compute.min_max(compute.list_value_length(inner)).as_py()
-        if inner.null_count or lengths["min"] != lengths["max"]:
+        is_fixed = types.is_fixed_size_list(inner.type)
+        lengths = np.array([inner.type.list_size]) if is_fixed else np.diff(inner.offsets.to_numpy())
+        if inner.null_count or (lengths != lengths[:1]).any():
             return column.to_pylist()  # type: ignore[no-any-return]
-        shape.append(lengths["min"] or 0)
+        shape.append(int(lengths[0]) if len(lengths) else 0)
         inner = inner.flatten()
     if inner.null_count or not _is_number(inner.type):
         return column.to_pylist()  # type: ignore[no-any-return]
