@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reef.cli.train import json_mapping
-from reef.config.groups.columns import column_problems, named_columns
 from reef.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -82,6 +81,8 @@ def _names(columns: dict[str, Any] | None) -> Names | None:
     """By the key of a step its columns; ConfigError for a wrong `--columns`."""
     if columns is None:
         return None
+    from reef.config.groups.columns import column_problems, named_columns
+
     given = {"columns": columns}
     if problems := list(column_problems(given)):
         raise ConfigError("\n".join(problem.replace("input_config.columns", "--columns") for problem in problems))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -74,4 +75,5 @@ def one_after_the_other(rollouts: list[Rollout]) -> Rollout:
     """Rollouts [T_i, 1] of whole episodes as one."""
     if len(rollouts) == 1:
         return rollouts[0]
-    return Rollout(**{name: np.concatenate([getattr(each, name) for each in rollouts]) for name in COLUMNS})
+    columns: dict[str, Any] = {name: np.concatenate([getattr(each, name) for each in rollouts]) for name in COLUMNS}
+    return Rollout(**columns)
