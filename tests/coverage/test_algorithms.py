@@ -32,8 +32,11 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "replay_buffer_config.capacity": 1_000_000, "num_steps_sampled_before_learning_starts": 1500,
     },
     "PG": {"lr": 4e-4, "use_critic": False},
-    "A2C": {"rollout_fragment_length": 20, "num_rollout_workers": 0, "grad_clip": 40.0, "lr": 1e-4},
-    "A3C": {"rollout_fragment_length": 10, "grad_clip": 40.0, "lr": 1e-4},
+    "A2C": {
+        "rollout_fragment_length": 20, "num_rollout_workers": 0, "grad_clip": 40.0, "lr": 1e-4,
+        "normalize_advantages": False,
+    },
+    "A3C": {"rollout_fragment_length": 10, "grad_clip": 40.0, "lr": 1e-4, "normalize_advantages": False},
     "IMPALA": {
         "rollout_fragment_length": 50, "train_batch_size": 500, "grad_clip": 40.0, "lr": 5e-4, "vf_loss_coeff": 0.5,
         "entropy_coeff": 0.01, "learner_queue_size": 16, "broadcast_interval": 1, "vtrace": True,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rollouts import OBS, learner, rollout
+from rollouts import LSTM, OBS, learner, rollout
 
 from reef.algorithms.appo import APPOConfig, APPOLearner
 from reef.algorithms.impala import IMPALAConfig, IMPALALearner
@@ -126,9 +126,10 @@ def test_the_divergence_of_real_actions_is_zero_from_the_same_policy_and_stays_f
 
 
 @pytest.mark.parametrize("vtrace", [True, False])
-def test_a_memory_is_trained_beside_a_target_with_one(vtrace: bool) -> None:
+@pytest.mark.parametrize("model", [LSTM, {"use_attention": True, "attention_dim": 8, "attention_head_dim": 4}])
+def test_a_memory_is_trained_beside_a_target_with_one(model: dict[str, Any], vtrace: bool) -> None:
     config = APPOConfig().environment("CartPole-v1").debugging(seed=0)
-    config.training(train_batch_size=40, model={"use_lstm": True, "lstm_cell_size": 8, "fcnet_hiddens": [4]})
+    config.training(train_batch_size=40, model=model | {"fcnet_hiddens": [4], "max_seq_len": 5})
     config.training(vtrace=vtrace, target_update_frequency=2, num_sgd_iter=2)
     config.rollouts(rollout_fragment_length=10).reporting(min_sample_timesteps_per_iteration=120)
     with config.build() as algorithm:

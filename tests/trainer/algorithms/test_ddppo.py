@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,31 @@ def test_minibatches_of_two_ranks_are_those_of_one_that_are_their_unions() -> No
     np.testing.assert_allclose(ranks[0].weights(), alone.weights(), rtol=1e-4, atol=1e-6)
     np.testing.assert_array_equal(ranks[0].weights(), ranks[1].weights())
     assert found[0].stats == pytest.approx(expected.stats, rel=1e-3, abs=1e-5)
+
+
+def test_a_gradient_step_has_one_average_of_the_whole_gradient() -> None:
+    average = Average()
+    sizes: list[list[int]] = [[], []]
+
+    def reduce(tensor: torch.Tensor, rank: int) -> None:
+        sizes[rank].append(tensor.numel())
+        average.of(rank)(tensor)
+
+    ranks = [
+        DDPPOLearner(settings(DDPPOConfig), OBS, ACTIONS, rank=r, world_size=2, reduce=partial(reduce, rank=r))
+        for r in range(2)
+    ]
+
+    def step_once(one: DDPPOLearner, batch: Rollout) -> None:
+        one.begin(0)
+        minibatch, *_ = one.minibatches(one.prepare(batch))
+        assert SHARE not in minibatch
+        sizes[one.rank].clear()
+        one.step(minibatch)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(step_once, ranks, [rollout(6, 3, seed=seed) for seed in range(2)]))
+    assert sizes == [[len(ranks[0].weights())]] * 2
 
 
 def test_ranks_with_different_numbers_of_steps_make_as_many_gradient_steps_as_the_shortest_can() -> None:

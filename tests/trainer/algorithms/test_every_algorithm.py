@@ -230,6 +230,15 @@ def test_resumed_is_uninterrupted_bit_for_bit(name: str, tmp_path: Path) -> None
             assert actions[0] == actions[1]
 
 
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in OFFLINE])
+def test_filters_are_merged_in_each_iteration(name: str) -> None:
+    with small(name).build() as algorithm:
+        for _ in range(2):
+            algorithm.train()
+            seen = algorithm.workers.local_worker().filters["default_policy"].state()
+            assert seen["delta"]["count"] == 0 < seen["stat"]["count"]
+
+
 def answers(name: str, variant: dict[str, Any], env: type[Echo]) -> list[Any]:
     """The greedy action for each observation, after one iteration, by default of 1600 steps."""
     given = {"gamma": 0.5, "min_sample_timesteps_per_iteration": 1600} | QUICK[name] | variant

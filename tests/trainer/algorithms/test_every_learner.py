@@ -216,3 +216,4 @@ def test_the_optimizer_has_all_parameters_of_the_online_network_and_none_of_the_
     assert len(trained) == len(set(trained)), "each is trained by one loss"
     assert set(trained) == {parameter.data_ptr() for parameter in one.policy.parameters()}
     assert not set(trained) & {parameter.data_ptr() for parameter in one.target.network.parameters()}
+    assert not one.target.network.training, "layers such as dropout do nothing in it"

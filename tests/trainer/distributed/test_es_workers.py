@@ -28,3 +28,16 @@ def test_workers_play_other_noise() -> None:
         everywhere = algorithm.workers.foreach_worker(lambda worker: worker.acting_weights()["default_policy"])
         own = algorithm.learners.weights()["default_policy"]
         assert all((weights == own).all() for weights in everywhere)
+
+
+def test_after_an_iteration_all_workers_filter_by_what_all_have_seen() -> None:
+    with settings().build() as algorithm:
+        known = []
+        for _ in range(2):
+            algorithm.train()
+            filters = algorithm.workers.foreach_worker(lambda worker: worker.filters["default_policy"].state()["stat"])
+            assert len({float(each["count"]) for each in filters}) == 1 < len(filters)
+            for each in filters:
+                np.testing.assert_array_equal(each["mean"], filters[0]["mean"])
+            known.append(float(filters[0]["count"]))
+        assert 0 < known[0] < known[1]

@@ -105,6 +105,21 @@ def test_after_the_loss_of_a_rank_the_others_go_on_from_what_they_have_learned(f
             np.testing.assert_array_equal(acting, newest)
 
 
+def filter_of(worker: RolloutWorker) -> tuple[float, list[float]]:
+    """Number and mean of the observations that its filter knows."""
+    known = worker.filters["default_policy"].state()["stat"]
+    return float(known["count"]), known["mean"].tolist()
+
+
+def test_after_an_iteration_all_ranks_filter_by_what_all_have_seen() -> None:
+    with settings(observation_filter="MeanStdFilter").build() as algorithm:
+        for iteration in (1, 2):
+            algorithm.train()
+            first, *others = algorithm.workers.foreach_worker(filter_of)
+            assert others and all(other == first for other in others)
+            assert first[0] >= 80 * iteration
+
+
 def die_in_the_second_step(worker: RolloutWorker) -> None:
     """End worker 2 in the next update, when the others have one average, and wait for the next."""
     if not isinstance(worker, Rank) or worker.worker_index != 2:

@@ -156,6 +156,14 @@ def test_a_squashed_gaussian_is_a_normal_behind_a_tanh() -> None:
         dist.entropy()
 
 
+def test_the_deviation_of_a_squashed_gaussian_is_bounded() -> None:
+    inputs = np.array([[0.0, 0.0, 9.0, -99.0]], np.float32)
+    assert SquashedGaussian(torch.from_numpy(inputs)).log_std.tolist() == [[2.0, -20.0]]
+    drawn = SquashedGaussian.draw(np.tile(inputs, (100, 1)), np.random.default_rng(0))
+    noise = np.random.default_rng(0).standard_normal((100, 2), np.float32)
+    np.testing.assert_allclose(drawn, np.tanh(noise * np.exp([2.0, -20.0])), rtol=1e-5)
+
+
 def test_the_gradient_of_a_squashed_sample_is_finite_far_out() -> None:
     inputs = torch.tensor([[30.0, 5.0], [-30.0, -30.0]], requires_grad=True)
     actions, logp = SquashedGaussian(inputs).sample(torch.ones(2, 1))

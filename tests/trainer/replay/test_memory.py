@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from reef.batch import Rollout, Sample
+from reef.batch import TRANSITION_COLUMNS, Rollout, Sample
 from reef.replay.memory import ReplayMemory
 from reef.replay.prioritized import PrioritizedReplay
 from reef.replay.settings import ReplayBufferConfig
@@ -73,3 +74,62 @@ def test_the_kind_of_buffer_follows_the_settings() -> None:
         kinds.append(isinstance(remembered.buffers["default_policy"], PrioritizedReplay))
         assert ("weights" in remembered.sample(2)["default_policy"].extras) is prioritized
     assert kinds == [True, False]
+
+
+def by_a_plain_loop(steps: Rollout, n: int, gamma: float, length: int) -> list[list[tuple[float, ...]]]:
+    """By fragment of `length` steps: what is complete after it, each as obs, action, reward, successor, flags, discount.
+
+    `steps` has one column.
+    """
+    fragments: list[list[tuple[float, ...]]] = [[] for _ in range(len(steps.rewards) // length)]
+    for start in range(len(steps.rewards)):
+        total, last = 0.0, start
+        for k in range(n):
+            last = start + k
+            if last == len(steps.rewards):
+                break  # the rest of it is not played yet
+            total += gamma**k * steps.rewards[last, 0]
+            ended = steps.terminated[last, 0] or steps.truncated[last, 0]
+            if ended or k == n - 1:
+                row = steps.obs[start, 0, 0], steps.actions[start, 0], total, steps.next_obs[last, 0, 0]
+                flags = steps.terminated[last, 0], steps.truncated[last, 0]
+                fragments[last // length].append((*map(float, (*row, *flags)), gamma ** (k + 1)))
+                break
+    return fragments
+
+
+def played(worker: int, count: int) -> Rollout:
+    """`count` steps in one column, with whole rewards; a quarter of them ends an episode, in one way or the other."""
+    draw = np.random.default_rng(worker)
+    number = np.arange(count, dtype=np.float32)[:, None] + 1000 * worker
+    ends = draw.random((count, 1)) < 0.25
+    terminated = ends & (draw.random((count, 1)) < 0.5)
+    truncated = ends & ~terminated
+    assert terminated.any() and truncated.any()
+    after = number + np.where(ends, 0.5, 1.0).astype(np.float32)
+    rewards = draw.integers(-9, 10, (count, 1)).astype(np.float32)
+    return Rollout(number[..., None], -number, rewards, after[..., None], terminated, truncated, np.ones_like(ends))
+
+
+@pytest.mark.parametrize("prioritized", [True, False])
+def test_a_buffer_that_went_round_holds_the_newest_sums_of_a_plain_loop(prioritized: bool) -> None:
+    length, gamma = 5, 0.5
+    settings = ReplayBufferConfig(capacity=16, prioritized_replay=prioritized)
+    remembered = ReplayMemory(settings, n_step=3, gamma=gamma, seed=0)
+    streams = {worker: played(worker, 40) for worker in (1, 2)}
+    expected: list[tuple[float, ...]] = []
+    parts = {worker: by_a_plain_loop(stream, 3, gamma, length) for worker, stream in streams.items()}
+    for index in range(8):
+        for worker, stream in streams.items():
+            cut = {
+                name: getattr(stream, name)[length * index : length * (index + 1)].copy()
+                for name in (*TRANSITION_COLUMNS, "mask")
+            }
+            remembered.add(Sample({"default_policy": Rollout(**cut)}, [], length, length, worker))
+            expected += parts[worker][index]
+            stored = remembered.buffers["default_policy"].state()
+            columns = stored["columns"]
+            names = ("obs", "actions", "rewards", "next_obs", "terminated", "truncated", "discounts")
+            found = zip(*(columns[name].reshape(-1).astype(float).tolist() for name in names), strict=True)
+            assert sorted(found) == sorted(expected[-16:])
+    assert stored["added"] == len(expected) > 3 * 16

@@ -51,6 +51,18 @@ def test_beta_says_how_far_the_weights_undo_the_preference() -> None:
         np.testing.assert_allclose(batch.extras["weights"], np.array(weights)[batch.actions], rtol=1e-4)
 
 
+def test_the_largest_weight_of_a_batch_is_one_whatever_else_is_stored() -> None:
+    replay = PrioritizedReplay(4, alpha=1.0, beta=1.0)
+    replay.add(numbered(0, 2))
+    replay.update_priorities(np.array([0, 1]), np.array([1.0, 100.0]))
+    rng, seen = np.random.default_rng(0), set()
+    for _ in range(500):
+        batch = replay.sample(1, rng)
+        seen.add(int(batch.actions[0]))
+        assert batch.extras["weights"].tolist() == [1.0]
+    assert seen == {0, 1}
+
+
 def test_new_transitions_get_the_largest_priority_so_far() -> None:
     replay = PrioritizedReplay(4, alpha=1.0, eps=1e-6)
     replay.add(numbered(0, 2))

@@ -173,6 +173,13 @@ def test_which_checkpoints_there_are(tmp_path: Path, settings: dict[str, Any], e
     assert checkpoints(result.folder) == expected
 
 
+def test_a_resumed_run_keeps_the_best_checkpoint_of_before(tmp_path: Path) -> None:
+    settings = CheckpointSettings(frequency=1, keep=1, score_attribute="min-episode_reward_mean")
+    assert checkpoints(run(tmp_path, checkpoint=settings).folder) == [1, 3]
+    resumed = run(tmp_path, stop={"training_iteration": 5}, checkpoint=settings, resume=True)
+    assert checkpoints(resumed.folder) == [1, 5]
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_run_with_a_checkpoint(
     tmp_path: Path, hook: Callable[..., None], number: signal.Signals, code: int
