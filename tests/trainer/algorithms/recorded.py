@@ -43,4 +43,6 @@ def recorded(env: str | type[gymnasium.Env[Any, Any]], right: float = 0.0, episo
 
 def plain(value: Any) -> Any:
     """A value of a space as JSON has it; a tuple is a list of its parts."""
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
     return [plain(part) for part in value] if isinstance(value, tuple) else np.asarray(value).tolist()

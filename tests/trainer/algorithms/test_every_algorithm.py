@@ -5,18 +5,21 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 from recorded import recorded
+from torch import Tensor, nn
 
 from reef.algorithms.registry import ALGORITHMS, config_class
 from reef.config import AlgorithmConfig
+from reef.errors import EnvironmentError
 from reef.run.algorithm import Algorithm
 
+HERE = "test_every_algorithm"
 IN_PROCESS: dict[str, Any] = {"num_rollout_workers": 0, "num_gpus": 0.0}
 APEX_SMALL = IN_PROCESS | {
     "num_steps_sampled_before_learning_starts": 64,
@@ -195,7 +198,27 @@ def env_of(name: str) -> str:
     return "Pendulum-v1" if name in CONTINUOUS else "CartPole-v1"
 
 
-def small(name: str) -> AlgorithmConfig:
+class Own(nn.Module):
+    """A network of your own, with a layer that draws in training."""
+
+    def __init__(self, observation_space: Any, action_space: Any, num_outputs: int) -> None:
+        super().__init__()
+        layers = nn.Linear(observation_space.shape[0], 6), nn.Tanh(), nn.Dropout(0.2), nn.Linear(6, num_outputs + 1)
+        self.body = nn.Sequential(*layers)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = self.body(obs)
+        return outputs[:, :-1], outputs[:, -1]
+
+
+# an actor and critics of your own: test_custom_critics.py
+MODELS: list[tuple[str, dict[str, Any]]] = [
+    *((name, {"fcnet_hiddens": [16]}) for name in ALGORITHMS),
+    *((name, {"custom_model": f"{HERE}:Own"}) for name in ("A2C", "A3C", "APEX", "APPO", "BC", "DDPPO")),
+]
+
+
+def small(name: str, model: dict[str, Any] | None = None) -> AlgorithmConfig:
     config = config_class(name).from_dict(SMALL[name]).environment(env_of(name)).debugging(seed=7)
     config = config.reporting(min_sample_timesteps_per_iteration=128)
     config = config.rollouts(observation_filter="NoFilter" if name in OFFLINE else "MeanStdFilter")
@@ -203,7 +226,7 @@ def small(name: str) -> AlgorithmConfig:
         config.update_from_dict({"input_": recorded(env_of(name)), "min_train_timesteps_per_iteration": None})
     config = config.rollouts(num_envs_per_worker=2)
     config = config.evaluation(evaluation_interval=2, evaluation_duration=2)
-    return config.training(model={"fcnet_hiddens": [16]})
+    return config.training(model=model or {"fcnet_hiddens": [16]})
 
 
 def comparable(result: dict[str, Any]) -> dict[str, Any]:
@@ -211,11 +234,17 @@ def comparable(result: dict[str, Any]) -> dict[str, Any]:
     return {key: result[key] for key in ("timesteps_total", "episodes_total", "episode_reward_mean")} | learned
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_resumed_is_uninterrupted_bit_for_bit(name: str, tmp_path: Path) -> None:
-    with small(name).build() as one:
+@pytest.mark.parametrize(
+    ("name", "model"), MODELS, ids=[f"{name}-{','.join(map(str, m.values()))}" for name, m in MODELS]
+)
+def test_resumed_is_uninterrupted_bit_for_bit(name: str, model: dict[str, Any], tmp_path: Path) -> None:
+    with small(name, model).build() as one:
+        first = one.get_policy().get_weights()
         for _ in range(3):
             one.train()
+        learned = one.get_policy().get_weights()
+        if "custom_model" in model:
+            assert [key for key in first if (learned[key] == first[key]).all()] == [], "every parameter is trained"
         path = one.save(tmp_path / "checkpoint")
         uninterrupted = [comparable(one.train()) for _ in range(3)]
         with Algorithm.from_checkpoint(path) as two:
@@ -237,6 +266,52 @@ def test_filters_are_merged_in_each_iteration(name: str) -> None:
             algorithm.train()
             seen = algorithm.workers.local_worker().filters["default_policy"].state()
             assert seen["delta"]["count"] == 0 < seen["stat"]["count"]
+
+
+class Breaking(gymnasium.Env[Any, Any]):
+    """Episodes of 8 steps. The first environment of a worker raises in its 20th step, and so does each in its place."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,))
+    answered: ClassVar[int] = 0  # steps that did not raise, of all environments of this process
+
+    def __init__(self, env_config: Any) -> None:
+        self.action_space = spaces.Box(-1.0, 1.0, (1,)) if env_config["real"] else spaces.Discrete(2)
+        self.left = 10**9 if env_config.vector_index else 20
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.np_random.random(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.left -= 1
+        if self.left == 0:
+            raise RuntimeError("it broke")
+        Breaking.answered += 1
+        self.steps += 1
+        return self.np_random.random(2, np.float32), 1.0, self.steps == 8, False, {}
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in OFFLINE])
+def test_training_goes_on_where_an_environment_is_restarted(name: str) -> None:
+    config = small(name).environment(Breaking, env_config={"real": name in CONTINUOUS})
+    config.evaluation(evaluation_interval=None).reporting(min_sample_timesteps_per_iteration=80)
+    with pytest.raises(EnvironmentError, match="it broke"), config.copy().build() as fragile:
+        fragile.train()
+    with config.fault_tolerance(restart_failed_sub_environments=True).build() as algorithm:
+        before, started = algorithm.learners.weights()["default_policy"].copy(), Breaking.answered
+        results = [algorithm.train() for _ in range(2)]
+        weights = algorithm.learners.weights()["default_policy"]
+        restarts = algorithm.workers.local_worker().env.env.restarts
+    assert restarts >= 2
+    sampled, answered = results[1]["timesteps_total"], Breaking.answered - started
+    # an episode that a failure cut off is no whole one
+    assert sampled < answered if config.batch_mode == "complete_episodes" or name == "ES" else sampled == answered
+    assert np.isfinite(weights).all() and (weights != before).any()
+    for result in results:
+        assert {*result["hist_stats"]["episode_lengths"]} == {8}
+        assert None not in result["info"]["learner"]["default_policy"]["learner_stats"].values(), "as NaN is reported"
 
 
 def answers(name: str, variant: dict[str, Any], env: type[Echo]) -> list[Any]:

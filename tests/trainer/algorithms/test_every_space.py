@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
+from recorded import recorded
+from test_every_algorithm import CONTINUOUS, OFFLINE, SMALL
 
 from reef.algorithms.ppo import PPOConfig
+from reef.algorithms.registry import ALGORITHMS, algorithm_class, config_class
+from reef.errors import ConfigError
 
 OBSERVATIONS: dict[str, spaces.Space[Any]] = {
     "vector": spaces.Box(-1.0, 1.0, (3,)),
@@ -80,3 +84,45 @@ def test_every_pair_of_spaces_is_trained_on_and_restored(sees: str, does: str, t
         first, second = (algorithm.compute_single_action(observation, explore=False) for algorithm in (one, two))
         assert data_equivalence(first, second), (first, second)
         assert ACTIONS[does].contains(first), first
+
+
+class SeesNestedDoesIndex(Sampling):
+    """Observes Dict values, and takes Discrete actions."""
+
+    def __init__(self, **_: Any) -> None:
+        super().__init__({"sees": "nested", "does": "index"})
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in CONTINUOUS - {"CQL", "SAC"} | {"SimpleQ"}])
+def test_every_algorithm_is_trained_on_dict_observations_and_restored(name: str, tmp_path: Path) -> None:
+    env = SeesNestedDoesIndex
+    config = config_class(name).from_dict(SMALL[name] | {"seed": 3, "model": {"fcnet_hiddens": [4]}}).environment(env)
+    config.reporting(min_sample_timesteps_per_iteration=96)
+    if name in OFFLINE:
+        config.update_from_dict({"input_": recorded(env, episodes=20), "min_train_timesteps_per_iteration": None})
+    with config.build() as one, config.build() as two:
+        before = one.learners.weights()["default_policy"].copy()
+        result = one.train()
+        assert None not in result["info"]["learner"]["default_policy"]["learner_stats"].values(), "as NaN is reported"
+        assert (one.learners.weights()["default_policy"] != before).any()
+        two.restore(one.save(tmp_path / "checkpoint"))
+        OBSERVATIONS["nested"].seed(0)
+        observation = OBSERVATIONS["nested"].sample()
+        first, second = (algorithm.compute_single_action(observation, explore=False) for algorithm in (one, two))
+        assert data_equivalence(first, second), (first, second)
+        assert env().action_space.contains(first), first
+
+
+@pytest.mark.parametrize("name", ["CQL", "DDPG", "SAC", "TD3"])
+@pytest.mark.parametrize(
+    "actions",
+    [
+        spaces.Tuple([spaces.Box(-1.0, 1.0, (1,)), spaces.Box(-2.0, 2.0, (2,))]),
+        spaces.Dict({"a": spaces.Box(-1.0, 1.0, (1,))}),
+    ],
+)
+def test_algorithms_with_critics_of_real_actions_refuse_several_boxes(name: str, actions: spaces.Space[Any]) -> None:
+    own = {"num_gpus": 0.0} | ({"input_": "unread.json"} if name in OFFLINE else {})
+    kind = algorithm_class(name)
+    with pytest.raises(ConfigError, match=r"needs a Box action space with finite bounds.*(Tuple|Dict)\("):
+        kind.learner_class(kind.config_class.from_dict(own), OBSERVATIONS["vector"], actions)

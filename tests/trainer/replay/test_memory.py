@@ -77,7 +77,7 @@ def test_the_kind_of_buffer_follows_the_settings() -> None:
 
 
 def by_a_plain_loop(steps: Rollout, n: int, gamma: float, length: int) -> list[list[tuple[float, ...]]]:
-    """By fragment of `length` steps: what is complete after it, each as obs, action, reward, successor, flags, discount.
+    """By fragment of `length` steps: what it completes, each as obs, action, reward, successor, flags, discount.
 
     `steps` has one column.
     """
