@@ -149,25 +149,6 @@ def test_a_rank_that_is_lost_in_an_update_leaves_the_others_as_they_were_before(
         assert algorithm.workers.num_healthy == 1
 
 
-def stand_still_in_the_next_step(worker: RolloutWorker) -> None:
-    """Have worker 2 hang in the next update."""
-    if isinstance(worker, Rank) and worker.worker_index == 2:
-        parameters = worker.learners.learners["default_policy"].parameters
-        parameters.reduce = lambda _: os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def test_a_rank_that_hangs_is_ended_once_the_others_have_waited_for_it() -> None:
-    given = {"ignore_worker_failures": True, "worker_health_probe_timeout_s": 4.0, "worker_restore_timeout_s": 1800.0}
-    with settings(**given).build() as algorithm:
-        algorithm.train()
-        algorithm.workers.foreach_worker(stand_still_in_the_next_step)
-        started = time.monotonic()
-        assert np.isfinite(stats_of(algorithm.train())["total_loss"])
-        assert time.monotonic() - started < 60.0
-        assert algorithm.workers.num_healthy == 1
-        assert "no answer within 4 s (worker_health_probe_timeout_s)" in algorithm.workers.problem
-
-
 class Apart(gym.Wrapper[Any, Any, Any, Any]):
     """Has worker 2 look for the other ranks on a network device that is not there."""
 

@@ -13,7 +13,7 @@ import ray
 from ray.exceptions import RayError
 
 from reef.distributed.failure_policy import FailurePolicy, FaultTolerance
-from reef.distributed.failures import LIMITS, PROBE, START, CollectiveError, Failure, died, error_of, late
+from reef.distributed.failures import LIMITS, PROBE, START, Failure, died, error_of, late
 from reef.distributed.slot import MAILBOX, NEVER, ActorSpec, Slot, first_done, problem_of, startable
 from reef.errors import WorkerError
 from reef.run.process.deadline import Deadline
@@ -54,7 +54,8 @@ class ActorGroup:
         `on_entered(group, indices)` prepares actors that came up, the first time and after a restart. In a group that
         works `together` (one all-reduce) a failure takes all down, and ignoring failures means replacing.
         """
-        self._spec, self._settings, self._deadline = spec, settings, deadline or Deadline()
+        self._spec, self._settings = spec, settings
+        self._deadline = deadline or Deadline()
         self._on_entered, self._together = on_entered, together
         self._policy = FailurePolicy(settings=settings, together=together, elastic=room is not None)
         self._slots: dict[int, Slot] = {}
@@ -135,7 +136,6 @@ class ActorGroup:
         """As `call_all` for some actors, each with its own arguments; does not wait for others.
 
         Actors that have failed are left out; when one of a group that works together fails, the result is empty.
-        Once one answers with a CollectiveError, the others have the time of a sign of life: they fail too, or hang.
         """
         slots = [self._slots[index] for index in arguments if self._slots[index].actor is not None]
         pending = {slot.actor.call.remote(method, *arguments[slot.index]): slot for slot in slots}
@@ -152,9 +152,6 @@ class ActorGroup:
                 value = self._fetch(slot, method, ref)
                 if slot.actor is not None:
                     results[slot.index] = value
-                if isinstance(value, CollectiveError) and method != PROBE:
-                    method, timeout_s = PROBE, self._settings.worker_health_probe_timeout_s
-                    deadline = time.monotonic() + timeout_s
             if any(slot.actor is None for slot in slots) and self._together:
                 return {}
             pending = {ref: slot for ref, slot in pending.items() if slot.actor is not None}

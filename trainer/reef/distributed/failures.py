@@ -19,10 +19,6 @@ IDS = re.compile(r"\n\t(class_name|actor_id|pid|name|namespace|ip): .*")  # Ray'
 LIMITS = {START: "worker_restore_timeout_s", PROBE: "worker_health_probe_timeout_s"}  # by method, its setting
 
 
-class CollectiveError(Exception):
-    """Actors did not all meet, or not all take part in an average: one was lost, hangs, or cannot reach the others."""
-
-
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A call that gave no value."""

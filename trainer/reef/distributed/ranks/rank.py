@@ -12,7 +12,6 @@ import torch.distributed
 
 from reef.batch import Rollout, Sample, concat_columns
 from reef.config.loading import load
-from reef.distributed.failures import CollectiveError
 from reef.distributed.ray_learners import LearnerProcess
 from reef.errors import TrainingError
 from reef.learn.learner import Update
@@ -23,6 +22,10 @@ from reef.types import PolicyId, State, Weights
 # What a rank holds: the state of its learners, the version of their weights, and its time step.
 Held = tuple[State, int, int]
 Address = tuple[str, int]  # host and port
+
+
+class CollectiveError(Exception):
+    """The ranks did not all meet, or not all took part in an average: one was lost, or cannot reach the others."""
 
 
 class RankLearners(LearnerProcess):

@@ -9,8 +9,7 @@ from typing import Any
 
 from reef.batch import KeptRollouts, Sample
 from reef.config import AlgorithmConfig
-from reef.distributed.failures import CollectiveError
-from reef.distributed.ranks.rank import Held
+from reef.distributed.ranks.rank import CollectiveError, Held
 from reef.distributed.ray_workers import RayWorkers
 from reef.errors import TrainingError, WorkerError, sentence
 from reef.learn.learner import Update
