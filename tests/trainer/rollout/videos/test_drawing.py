@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from imageio_ffmpeg import read_frames
+from shades import Shades
 
 from reef.algorithms.ppo import PPOConfig
 from reef.batch import Video
@@ -26,25 +27,15 @@ from reef.rollout.worker import RolloutWorker
 SMALL = {"model": {"fcnet_hiddens": [4]}, "rollout_fragment_length": 12, "disable_env_checking": True}
 
 
-class Shade(gym.Env[np.ndarray, int]):
+class Shade(Shades):
     """Ends after three steps; its picture is brighter with every step."""
 
-    observation_space = spaces.Box(0.0, 9.0, (1,), np.float32)
-    action_space = spaces.Discrete(2)
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
     drawn: ClassVar[list[str | None]] = []
 
     def __init__(self, context: Any) -> None:
-        self.config, self.render_mode, self.t = dict(context), context.render_mode, 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
-        self.t = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: int) -> Any:
-        self.t += 1
-        return np.full(1, self.t, np.float32), 2.0, self.t == self.config.get("length", 3), False, {}
+        super().__init__(context)
+        self.config, self.length = dict(context), context.get("length", 3)
 
     def render(self) -> Any:
         self.drawn.append(self.render_mode)
