@@ -8,9 +8,8 @@ unexport PYTHONDONTWRITEBYTECODE
 RUN_ARGS ?=
 TEST_ARGS ?=
 LEARN_ARGS ?=
-# First those that may run side by side, then those that stop parts of the cluster.
-PYTEST_CLUSTER = $(RUN) pytest -q -x --durations=20 tests/cluster
-TEST_CLUSTER = $(PYTEST_CLUSTER) -n 2 --dist loadfile -m shares_cluster && $(PYTEST_CLUSTER) -m 'not shares_cluster'
+# Two processes, each with a Kubernetes of its own; but one where KUBECONFIG gives it.
+TEST_CLUSTER = $(RUN) pytest -q -x --durations=20 $(if $(KUBECONFIG),,-n 2 --dist loadfile) tests/cluster
 
 # A page is tested in a real browser, where there is one or where it can be installed.
 BROWSER = command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || { \
@@ -101,7 +100,7 @@ cluster-down: $(VENV)/.dev ## remove it
 	@PYTHONPATH=tests/cluster $(RUN) kube down
 
 test-cluster: $(VENV)/.dev ## the tests that need a Kubernetes: that of 'make cluster', of KUBECONFIG, or one of their own
-	@export REEF_REQUIRE_CLUSTER=1 && $(if $(strip $(TEST_ARGS)),$(PYTEST_CLUSTER) $(TEST_ARGS),$(TEST_CLUSTER))
+	@REEF_REQUIRE_CLUSTER=1 $(TEST_CLUSTER) $(TEST_ARGS)
 
 pictures: $(VENV)/.dev ## run jobs on a test cluster of its own, and draw the dashboards as docs/monitoring.md shows them
 	@PYTHONPATH=tests/cluster $(RUN) pictures

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from installation import Installation
 from kube.__main__ import name_of_cluster
-from kube.cluster import Cluster, OwnCluster, given_cluster, shared, used_cluster
+from kube.cluster import Cluster, OwnCluster, given_cluster, used_cluster
 from kube.progress import ClusterError, NoClusterError, say, wait_until
 
 TEST_S = 600  # for a test that names no other limit
@@ -48,7 +48,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
         try:
             with shown():  # it takes minutes the first time: say what is being done
-                own = stack.enter_context(used_cluster(name_of_cluster()))
+                own = stack.enter_context(used_cluster(name_of_own(request.config)))
         except NoClusterError as reason:
             if os.environ.get("REEF_REQUIRE_CLUSTER"):
                 raise
@@ -56,6 +56,12 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
                 say(f"Tests with a cluster are skipped, and KUBECONFIG names no other: {reason}")
             pytest.skip(str(reason))
         yield own
+
+
+def name_of_own(config: pytest.Config) -> str:
+    """With `-n`, every process but the first has a cluster beside the one that all would use."""
+    process = getattr(config, "workerinput", {"workerid": "gw0"})["workerid"]
+    return name_of_cluster() if process == "gw0" else f"{name_of_cluster()}-{process}"
 
 
 @pytest.fixture(scope="session")
@@ -75,28 +81,17 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def reef(
-    request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Installation]:
-    """Reef, installed by its chart for all namespaces with images of this tree; all processes of a run use it."""
+def reef(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Installation]:
+    """Reef, installed by its chart for all namespaces with images of this tree."""
     shown = request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled
     installation = Installation(cluster)
-
-    def install() -> None:
-        with shown():
-            installation.install()
-
-    def uninstall() -> None:
-        installation.uninstall()
-        mine = ("-l", f"app.kubernetes.io/instance={installation.name}", "-o", "name")
-        left = cluster.kubectl("get", "clusterroles,clusterrolebindings", *mine)
-        assert left == "", "the release leaves rights behind"
-
-    folder = tmp_path_factory.getbasetemp()
-    if hasattr(request.config, "workerinput"):
-        folder = folder.parent  # with `-n`, every process has its own below the run's
-    with shared(folder, installation.name, install, uninstall):
-        yield installation
+    with shown():
+        installation.install()
+    yield installation
+    installation.uninstall()
+    mine = ("-l", f"app.kubernetes.io/instance={installation.name}", "-o", "name")
+    left = cluster.kubectl("get", "clusterroles,clusterrolebindings", *mine)
+    assert left == "", "the release leaves rights behind"
 
 
 @pytest.fixture

@@ -169,7 +169,6 @@ FORBIDDEN = [
 ]
 
 
-@pytest.mark.shares_cluster
 def test_the_operator_has_the_rights_of_the_chart_and_no_others(
     reef: Installation, cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import urllib.request
-from pathlib import Path
 from typing import Any
 
 import kube.cluster
 import pytest
 from kube.binaries import VERSION
-from kube.cluster import Cluster, OwnCluster, chosen_crd_server, shared
+from kube.cluster import Cluster, OwnCluster, chosen_crd_server
 from kube.hollow import HollowNodes
-from kube.machine import PidFile
 from kube.pki import NODE
 from kube.progress import ClusterError, wait_until
 
@@ -51,24 +48,6 @@ def test_without_the_server_of_custom_resources_the_reason_is_printed(
     monkeypatch.setattr(kube.cluster, "find_crd_server", fails)
     assert chosen_crd_server() is None
     assert f"served by Kubernetes {VERSION}, which checks no CEL rules: {reason}\n" in capsys.readouterr().err
-
-
-def test_what_is_shared_is_started_by_the_first_process_and_stopped_by_the_last(tmp_path: Path):
-    calls: list[str] = []
-
-    def use() -> list[str]:
-        """What is called, and when."""
-        calls.clear()
-        with shared(tmp_path, "thing", lambda: calls.append("start"), lambda: calls.append("stop")):
-            before = len(calls)
-        return [*calls[:before], "used", *calls[before:]]
-
-    assert use() == ["start", "used", "stop"]
-    with subprocess.Popen(["sleep", "60"]) as other:
-        PidFile(tmp_path / "thing.users" / str(other.pid)).write(other.pid)
-        assert use() == ["used"], "another process uses it before and afterwards"
-        other.kill()
-    assert use() == ["start", "used", "stop"], "a killed process is no user"
 
 
 def test_the_node_is_ready(own_cluster: OwnCluster):

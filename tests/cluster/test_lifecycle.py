@@ -51,7 +51,6 @@ def checkpoints(cluster: OwnCluster, namespace: str) -> list[int]:
     return sorted(iterations)
 
 
-@pytest.mark.shares_cluster
 def test_suspended_resumed_and_deleted(
     reef: Installation, own_cluster: OwnCluster, volume: str, namespace: str
 ) -> None:
@@ -85,7 +84,6 @@ def test_suspended_resumed_and_deleted(
     assert checkpoints(own_cluster, namespace)[-1] >= last
 
 
-@pytest.mark.shares_cluster
 def test_a_head_that_is_deleted_after_its_training_ended_is_not_trained_anew(
     reef: Installation, cluster: Cluster, namespace: str
 ) -> None:
@@ -112,7 +110,6 @@ def running(cluster: Cluster, namespace: str, job: str) -> list[str]:
     return [pod["metadata"]["name"] for pod in found if pod["status"]["phase"] not in ("Succeeded", "Failed")]
 
 
-@pytest.mark.shares_cluster
 def test_a_pool_is_scaled_while_training_goes_on(reef: Installation, cluster: Cluster, namespace: str) -> None:
     """Up by `kubectl scale`, down by an edit; rollout workers follow, no new attempt, and the head stays."""
     job = small_job("elastic", workers=[pool()], **LONG)
@@ -180,7 +177,6 @@ def ready(status: dict[str, Any]) -> tuple[int, int]:
     return status["workers"]["ready"], status["workers"]["desired"]
 
 
-@pytest.mark.shares_cluster
 def test_a_finished_job_goes_in_stages(reef: Installation, cluster: Cluster, namespace: str) -> None:
     """First the workers, then the head, then the job and all that is left of it."""
     stages = {"cleanup": {"workerDelaySeconds": 5, "headDelaySeconds": 5}, "ttlSecondsAfterFinished": 40}
@@ -218,7 +214,6 @@ def test_an_immutable_field_stays_and_says_so(reef: Installation, cluster: Clust
         reef.wait("settled", lambda now: accepted(now)["reason"] == "Accepted", namespace=namespace)
 
 
-@pytest.mark.shares_cluster
 def test_a_queue_places_a_job_that_it_lets_in(reef: Installation, cluster: Cluster, namespace: str) -> None:
     """As Kueue does: created suspended, let in with the node selectors of its flavor, and taken back again."""
     cluster.apply(small_job("queued", workers=[pool()], suspend=True, **LONG), namespace=namespace)

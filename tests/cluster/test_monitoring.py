@@ -183,7 +183,6 @@ def test_the_rules_are_right(tmp_path: Path) -> None:
         run([promtool, "check", "rules", tmp_path / "wrong.yaml"])
 
 
-@pytest.mark.shares_cluster
 @pytest.mark.parametrize(
     ("algorithm", "settings", "without"),
     [

@@ -11,7 +11,7 @@ from installation import Installation, kill, pool, small_job
 from kube.cluster import OwnCluster
 from s3_server import S3
 
-pytestmark = [pytest.mark.shares_cluster, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 URI = "s3://bucket/reef"
 
 

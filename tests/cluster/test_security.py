@@ -11,7 +11,7 @@ import pytest
 from installation import Installation, pool, small_job
 from kube.cluster import Cluster
 
-pytestmark = [pytest.mark.shares_cluster, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 LONG = {"stop": {"training_iteration": 100_000}}
 Pod = dict[str, Any]
 

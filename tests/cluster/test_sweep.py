@@ -8,7 +8,7 @@ import pytest
 from installation import Installation, pool, small_job
 from kube.cluster import Cluster
 
-pytestmark = [pytest.mark.shares_cluster, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 RATES = [0.001, 0.01]
 
 

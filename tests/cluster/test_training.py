@@ -11,7 +11,7 @@ from installation import Installation, example, kill, pool, small_job
 from kube.cluster import Cluster, OwnCluster
 from kube.progress import wait_until
 
-pytestmark = [pytest.mark.shares_cluster, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 LONG = {"stop": {"training_iteration": 100_000}}
 FREQUENCY = 20  # iterations between two checkpoints
 COLUMNS = [

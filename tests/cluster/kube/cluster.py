@@ -20,7 +20,7 @@ from kube.control_plane import ControlPlane
 from kube.crd_server import find_crd_server
 from kube.hollow import HollowNodes
 from kube.images import ImageStore
-from kube.machine import Machine, PidFile
+from kube.machine import Machine
 from kube.node import Node
 from kube.pki import NODE
 from kube.progress import ClusterError, cache_folder, locked, run, say, stage, wait_until
@@ -294,58 +294,21 @@ def given_cluster() -> Cluster | None:
 
 @contextlib.contextmanager
 def used_cluster(name: str) -> Iterator[OwnCluster]:
-    """The cluster of this name for as long as it is used; the last user stops it, unless a person started it.
+    """The cluster of this name for as long as it is used, by one process at a time; another one waits.
 
-    Several processes of a test run may use it at once.
+    It is stopped afterwards, unless a person started it.
     """
     check_machine()
     machine = machine_of(name)
-
-    def stays() -> bool:
-        return (machine.state / "keep").exists()
-
-    def start() -> None:
-        if stays():
+    with locked(cache_folder() / "clusters" / f"{name}.lock"):
+        stays = (machine.state / "keep").exists()
+        if stays:
             say(f"Using the cluster {name!r}, which stays when the tests end")
         else:
-            machine.halt()  # its users were killed
-        OwnCluster.start(name)
-
-    def stop() -> None:
-        if not stays():
-            with stage(f"Stopping the cluster {name!r}"):
-                machine.halt()
-
-    with shared(cache_folder() / "clusters", name, start, stop):
-        yield OwnCluster(machine)
-
-
-@contextlib.contextmanager
-def shared(folder: Path, name: str, start: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
-    """Something that several processes use at once: the first one starts it, the last one stops it.
-
-    Args:
-        folder: where its lock and the numbers of these processes are kept.
-        name: of what is shared; unique in the folder.
-        start: called while no other process uses it.
-        stop: the same.
-    """
-    users, lock = folder / f"{name}.users", folder / f"{name}.lock"
-    me = PidFile(users / str(os.getpid()))
-    with locked(lock):
-        users.mkdir(parents=True, exist_ok=True)
-        if not others(users):
-            start()
-        me.write(os.getpid())
-    try:
-        yield
-    finally:
-        with locked(lock):
-            me.path.unlink()
-            if not others(users):
-                stop()
-
-
-def others(users: Path) -> bool:
-    """Whether a living process is among the users."""
-    return any(PidFile(path).pid for path in users.glob("[0-9]*"))
+            machine.halt()  # its user was killed
+        try:
+            yield OwnCluster.start(name)
+        finally:
+            if not stays:
+                with stage(f"Stopping the cluster {name!r}"):
+                    machine.halt()
