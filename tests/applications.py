@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from reef import DDPGConfig, DQNConfig, PGConfig, PolicyClient, PPOConfig, SACConfig
-from reef.external.episodes.steps import Acted
+from reef.external.episodes.steps import ChosenAction
 from reef.external.worker import ExternalWorker
 
 OBSERVATIONS, ACTIONS = spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Discrete(2)
@@ -48,9 +48,9 @@ def observation(value: float = 0.0) -> Any:
     return np.full(3, value, np.float32)
 
 
-def acted(action: int = 0, inputs: Any = None, version: int = 0) -> Acted:
+def acted(action: int = 0, inputs: Any = None, version: int = 0) -> ChosenAction:
     """An action of a policy without a memory."""
-    return Acted(np.array(action), inputs, version, {}, {})
+    return ChosenAction(np.array(action), inputs, version, {}, {})
 
 
 def opposite(actions: Any) -> Any:

@@ -22,7 +22,7 @@ from reef.nn.distributions.continuous import DiagonalGaussian, Squashed, Squashe
 from reef.nn.distributions.discrete import Bernoulli, Categorical
 from reef.serving import network
 from reef.serving.export import export_policy
-from reef.serving.finished import Acted, FinishedPolicy
+from reef.serving.finished import ActionResponse, FinishedPolicy
 from reef.serving.network import MODES, ActingNetwork, parts_of
 
 GTRXL = {"use_attention": True, "attention_dim": 8, "attention_num_heads": 1, "attention_head_dim": 4, "max_seq_len": 4}
@@ -57,9 +57,9 @@ CONFIGS = {
 }
 
 
-def acted(policy: FinishedPolicy, observations: list[Any]) -> Acted:
+def acted(policy: FinishedPolicy, observations: list[Any]) -> ActionResponse:
     (found,) = policy.act([policy.read(observations)])
-    assert isinstance(found, Acted)
+    assert isinstance(found, ActionResponse)
     return found
 
 

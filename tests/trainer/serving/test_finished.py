@@ -16,14 +16,14 @@ from masked import Allowed
 from reef import Algorithm
 from reef.envs.multi_agent import IndependentAgents
 from reef.errors import CheckpointError, ConfigError
-from reef.serving.finished import Acted, Asked, FinishedPolicy
+from reef.serving.finished import ActionRequest, ActionResponse, FinishedPolicy
 
 OBS = [0.1, -0.2, 0.03, 0.4]
 
 
-def acted(policy: FinishedPolicy, *asked: Asked) -> list[Acted]:
+def acted(policy: FinishedPolicy, *asked: ActionRequest) -> list[ActionResponse]:
     found = policy.act(asked)
-    assert all(isinstance(each, Acted) for each in found), found
+    assert all(isinstance(each, ActionResponse) for each in found), found
     return found  # type: ignore[return-value]
 
 
@@ -131,7 +131,7 @@ def test_too_large_values_fail_alone_and_in_the_same_pass(
     large = [1e30, 1e30, 1e30, 1e30]
     refused, found = policy.act([policy.read([OBS, large]), policy.read([OBS])])
     assert "outputs for the observation 1 of 2 are NaN or infinite: its values are too large" in str(refused)
-    assert isinstance(found, Acted)
+    assert isinstance(found, ActionResponse)
     assert passes == [3]
 
 
@@ -140,7 +140,7 @@ def test_what_a_connector_makes_no_number_of_fails_alone(tmp_path: Path, monkeyp
     passes = passes_of(policy, monkeypatch)
     refused, found = policy.act([policy.read([[1.0, 1.0, 0.0, 1.0]]), policy.read([OBS])])
     assert "the observations have values that are NaN or infinite" in str(refused)
-    assert isinstance(found, Acted)
+    assert isinstance(found, ActionResponse)
     assert passes == [1]
 
 
@@ -214,7 +214,7 @@ def test_excluded_actions_are_never_taken_and_a_mask_without_any_fails_alone(
     passes = passes_of(policy, monkeypatch)
     refused, found_too = policy.act([none, policy.read([{"action_mask": masks[2], "hint": np.zeros(4)}])])
     assert isinstance(refused, ConfigError)
-    assert isinstance(found_too, Acted)
+    assert isinstance(found_too, ActionResponse)
     assert found_too.actions == [2]
     assert "'action_mask' excludes every action" in str(refused)
     assert passes == [1]

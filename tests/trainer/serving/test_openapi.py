@@ -19,7 +19,7 @@ from reef.serving.finished import FinishedPolicy
 from reef.serving.messages import JSON, AskActions, answer, decoded, encoded, read
 from reef.serving.metrics import KINDS
 from reef.serving.openapi import TEXTS, openapi, space_schema
-from reef.serving.server import FinishedPolicyServer, Limits
+from reef.serving.server import FinishedPolicyServer, ServingLimits
 
 COMPOSITE = with_spaces(
     spaces.Dict({"a": spaces.Box(-1, 1, (2, 3)), "b": spaces.Discrete(3, start=2)}),
@@ -58,7 +58,7 @@ def answered(policy: FinishedPolicy, asked: dict[str, Any]) -> dict[str, Any]:
 def test_paths_are_those_of_the_server(has_token: bool, has_page: bool, tmp_path: Path) -> None:
     policy = finished(ppo(env="shades:Shades"), tmp_path / "c")
     document = openapi(policy, has_token=has_token, has_page=has_page)
-    server = FinishedPolicyServer(policy, Limits(1, 1000, 10), "secret" if has_token else None, play=has_page)
+    server = FinishedPolicyServer(policy, ServingLimits(1, 1000, 10), "secret" if has_token else None, play=has_page)
     routes = {(route.resource.canonical, route.method.lower()) for route in server.app.router.routes()}
     assert routes == {(path, method) for path, methods in document["paths"].items() for method in methods}
     guarded = {path for path, methods in document["paths"].items() for each in methods.values() if "security" in each}

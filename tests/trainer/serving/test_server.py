@@ -22,7 +22,7 @@ from served import JSON, MSGPACK, OBS, Ask, Held, served
 from reef.serving import server
 from reef.serving.finished import FinishedPolicy
 from reef.serving.metrics import KINDS
-from reef.serving.server import Limits
+from reef.serving.server import ServingLimits
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "serving.md"
 
@@ -349,5 +349,5 @@ def test_the_socket_is_closed_when_it_has_ended(policy: FinishedPolicy) -> None:
 
 
 def test_messages_of_all_connections_take_no_more_than_bodies_may() -> None:
-    assert Limits(500, 16 * 2**20, 1).message_bytes == 256 * 2**20 // 500
-    assert Limits(10, 1000, 1).message_bytes == 1000
+    assert ServingLimits(500, 16 * 2**20, 1).message_bytes == 256 * 2**20 // 500
+    assert ServingLimits(10, 1000, 1).message_bytes == 1000

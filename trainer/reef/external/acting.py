@@ -11,8 +11,8 @@ import torch
 
 from reef.envs.wrappers import env_actions
 from reef.errors import ConfigError
-from reef.external.episodes.episode import Asked
-from reef.external.episodes.steps import Acted, AgentSteps
+from reef.external.episodes.episode import AgentObservation
+from reef.external.episodes.steps import AgentSteps, ChosenAction
 from reef.rollout.policies.connectors import TO_ENV
 from reef.rollout.policy_runner import PolicyRunner
 from reef.spaces import first_outside
@@ -89,7 +89,7 @@ class PolicyOfApplications:
         if actions is not None and mask.excludes(obs, actions).any():
             raise ConfigError(f"{mask.key!r} in the observation excludes the action: report one that it allows.")
 
-    def act(self, asked: Sequence[Asked]) -> list[tuple[Any, Acted]]:
+    def act(self, asked: Sequence[AgentObservation]) -> list[tuple[Any, ChosenAction]]:
         """For each observation the value of the action space that the policy chose, and what is recorded.
 
         That is the application's own action, where it has one. ConfigError where the network finds no finite numbers.
@@ -113,10 +113,10 @@ class PolicyOfApplications:
             found_inputs = np.array(inputs[i]) if self.records_inputs else None
             own = {name: values[i : i + 1].copy() for name, values in after.items()}
             action = np.array(actions[i]) if each.own is None else each.own
-            found.append((value, Acted(action, found_inputs, version, each.memory, own)))
+            found.append((value, ChosenAction(action, found_inputs, version, each.memory, own)))
         return found
 
-    def _check_own(self, asked: Sequence[Asked], inputs: Array) -> None:
+    def _check_own(self, asked: Sequence[AgentObservation], inputs: Array) -> None:
         """Raise ConfigError for an action of an application that the policy finds impossible."""
         own = [(each.own, inputs[i]) for i, each in enumerate(asked) if each.own is not None]
         if own and self.records_inputs and not self.are_possible(*map(np.stack, zip(*own, strict=True))):

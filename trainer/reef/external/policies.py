@@ -13,8 +13,8 @@ from reef.config.applications import as_sent, has_agents
 from reef.envs.agents.turns import EpisodeStart
 from reef.errors import ConfigError, ExternalEpisodeError
 from reef.external.acting import PolicyOfApplications
-from reef.external.episodes.episode import Asked, ExternalEpisode
-from reef.external.episodes.steps import Acted, AgentSteps, check_reward
+from reef.external.episodes.episode import AgentObservation, ExternalEpisode
+from reef.external.episodes.steps import AgentSteps, ChosenAction, check_reward
 from reef.external.listening.together import together_or_alone
 from reef.external.wire import LastStep, Specification, Step
 from reef.rollout.policy_runner import PolicyRunner
@@ -80,7 +80,7 @@ class PoliciesOfApplications:
         start = EpisodeStart(episode.episode_id, 0, self._worker_index, tuple(self.by_id))
         return self.config.policy_of(agent, start)
 
-    def read(self, steps: Sequence[Step], episodes: Sequence[ExternalEpisode]) -> list[Asked]:
+    def read(self, steps: Sequence[Step], episodes: Sequence[ExternalEpisode]) -> list[AgentObservation]:
         """The steps of a request, each with its episode, as the policies take them.
 
         Raises ConfigError for a wrong value, ExternalEpisodeError for what an agent cannot do. Filters learn from the
@@ -96,7 +96,7 @@ class PoliciesOfApplications:
                 asked[place] = asked[place]._replace(obs=policy.observed(step.obs, update=True))
         return asked
 
-    def _read(self, step: Step, episode: ExternalEpisode) -> Asked:
+    def _read(self, step: Step, episode: ExternalEpisode) -> AgentObservation:
         if step.done and not self.has_agents:
             raise ConfigError("done: an episode of one agent ends as a whole. Leave it out.")
         if step.done and step.agent_id not in episode.agents:
@@ -110,9 +110,9 @@ class PoliciesOfApplications:
         own = None if step.action is None else policy.chosen(step.action)
         obs = policy.observed(step.obs)
         policy.check_mask(obs[None], None if own is None else own[None])
-        return Asked(agent, steps, step.reward, obs, policy.memory(steps, step.reward), own, ends=False)
+        return AgentObservation(agent, steps, step.reward, obs, policy.memory(steps, step.reward), own, ends=False)
 
-    def last(self, sent: Sequence[LastStep], episode: ExternalEpisode) -> list[Asked]:
+    def last(self, sent: Sequence[LastStep], episode: ExternalEpisode) -> list[AgentObservation]:
         """The ends of agents; ConfigError for a wrong value."""
         if not self.has_agents and len(sent) != 1:
             raise ConfigError(f"an episode ends with {len(sent)} observations, expected the one of its agent.")
@@ -122,14 +122,14 @@ class PoliciesOfApplications:
             self.check(episode, each.agent_id, each.reward, ends=True)
         return [self._end(*self._agent(episode, each.agent_id), each.obs, each.reward) for each in sent]
 
-    def _end(self, agent: AgentId, steps: AgentSteps, obs: Any, reward: float) -> Asked:
+    def _end(self, agent: AgentId, steps: AgentSteps, obs: Any, reward: float) -> AgentObservation:
         missing = obs is None and self.has_agents
         seen = None if missing else self.by_id[steps.policy_id].observed(obs)
-        return Asked(agent, steps, reward, seen, {}, None, ends=True)
+        return AgentObservation(agent, steps, reward, seen, {}, None, ends=True)
 
-    def act(self, asked: Sequence[Asked]) -> list[tuple[Any, Acted | None]]:
+    def act(self, asked: Sequence[AgentObservation]) -> list[tuple[Any, ChosenAction | None]]:
         """As `PolicyOfApplications.act`, in the order of `asked`; None for an agent that ends."""
-        found: list[tuple[Any, Acted | None]] = [(None, None)] * len(asked)
+        found: list[tuple[Any, ChosenAction | None]] = [(None, None)] * len(asked)
         places: dict[PolicyId, list[int]] = {}
         for place, each in enumerate(asked):
             if not each.ends:
@@ -139,11 +139,13 @@ class PoliciesOfApplications:
                 found[place] = one
         return found
 
-    def answers(self, requests: Sequence[Sequence[Asked]]) -> list[list[tuple[Any, Acted | None]] | Exception]:
+    def answers(
+        self, requests: Sequence[Sequence[AgentObservation]]
+    ) -> list[list[tuple[Any, ChosenAction | None]] | Exception]:
         """`act` for each request, all in one forward pass; where that fails each is tried by itself."""
         return together_or_alone(self._acted, requests)
 
-    def _acted(self, requests: Sequence[Sequence[Asked]]) -> list[list[tuple[Any, Acted | None]]]:
+    def _acted(self, requests: Sequence[Sequence[AgentObservation]]) -> list[list[tuple[Any, ChosenAction | None]]]:
         acted = iter(self.act([each for asked in requests for each in asked]))
         return [[next(acted) for _ in asked] for asked in requests]
 
@@ -185,10 +187,10 @@ def _check_number_of_agents(steps: Sequence[Step], episodes: Sequence[ExternalEp
 
 
 def rows_by_episode(
-    steps: Sequence[Step], asked: Sequence[Asked], acted: Sequence[tuple[Any, Acted | None]]
-) -> dict[str, tuple[list[Asked], list[Acted | None]]]:
+    steps: Sequence[Step], asked: Sequence[AgentObservation], acted: Sequence[tuple[Any, ChosenAction | None]]
+) -> dict[str, tuple[list[AgentObservation], list[ChosenAction | None]]]:
     """By episode what belongs to it, as `ExternalEpisode.record` takes it."""
-    rows: dict[str, tuple[list[Asked], list[Acted | None]]] = {}
+    rows: dict[str, tuple[list[AgentObservation], list[ChosenAction | None]]] = {}
     for step, each, (_, one) in zip(steps, asked, acted, strict=True):
         own, results = rows.setdefault(step.episode_id, ([], []))
         own.append(each)
@@ -196,7 +198,9 @@ def rows_by_episode(
     return rows
 
 
-def actions_of(steps: Sequence[Step], asked: Sequence[Asked], acted: Sequence[tuple[Any, Acted | None]]) -> list[Any]:
+def actions_of(
+    steps: Sequence[Step], asked: Sequence[AgentObservation], acted: Sequence[tuple[Any, ChosenAction | None]]
+) -> list[Any]:
     """What the application is answered: its own actions too, and None for an agent that ends."""
     return [
         value if each.own is None else step.action for step, each, (value, _) in zip(steps, asked, acted, strict=True)

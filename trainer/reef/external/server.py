@@ -15,10 +15,10 @@ from typing import Any
 from aiohttp import web
 
 from reef.errors import ExternalEpisodeError
-from reef.external.episodes.episode import LONGEST, Asked, ExternalEpisode, Played
-from reef.external.episodes.open_episodes import Limits, OpenEpisodes
+from reef.external.episodes.episode import LONGEST, AgentObservation, ExternalEpisode, Played
+from reef.external.episodes.open_episodes import ClientLimits, OpenEpisodes
 from reef.external.episodes.queue import StepQueue
-from reef.external.episodes.steps import Acted
+from reef.external.episodes.steps import ChosenAction
 from reef.external.fragments import checked
 from reef.external.last_answers import LastAnswers
 from reef.external.listening.bodies import BodyMemory, body_of
@@ -55,7 +55,7 @@ class PolicyServer:
         listening: socket.socket,
         policies: PoliciesOfApplications,
         queue: StepQueue,
-        limits: Limits,
+        limits: ClientLimits,
         token: str | None,
     ) -> None:
         """Begin to answer at once; `token` is what clients must send, None: nothing."""
@@ -65,7 +65,9 @@ class PolicyServer:
         # steps that open episodes hold; those that are to be whole may hold one of the longest more
         self._most_held = queue.most + (LONGEST if policies.whole else 0)
         self._acting: set[str] = set()  # ids of the episodes that wait for an action
-        self._waiting: list[tuple[Sequence[Asked], asyncio.Future[list[tuple[Any, Acted | None]]]]] = []
+        self._waiting: list[
+            tuple[Sequence[AgentObservation], asyncio.Future[list[tuple[Any, ChosenAction | None]]]]
+        ] = []
         self._warned_of_crowd = False
         self._answers: LastAnswers[bytes] = LastAnswers(CLIENTS)
         self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
@@ -245,7 +247,7 @@ class PolicyServer:
         if played is not None:
             self._queue.put(played)
 
-    async def _act(self, asked: Sequence[Asked]) -> list[tuple[Any, Acted | None]]:
+    async def _act(self, asked: Sequence[AgentObservation]) -> list[tuple[Any, ChosenAction | None]]:
         """As `PoliciesOfApplications.act`. Requests that came together are one forward pass."""
         if not asked:
             return []
@@ -253,7 +255,7 @@ class PolicyServer:
         self._waiting.append((asked, future))
         if len(self._waiting) == 1:
             self._loop.call_soon(self._act_for_all)
-        acted: list[tuple[Any, Acted | None]] = await future
+        acted: list[tuple[Any, ChosenAction | None]] = await future
         return acted
 
     def _act_for_all(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from reef.errors import ConfigError, PolicyServerError
-from reef.external.episodes.open_episodes import Limits
+from reef.external.episodes.open_episodes import ClientLimits
 from reef.external.episodes.queue import StepQueue
 from reef.external.listening.connections import allow_connections, is_loopback, listening
 from reef.external.listening.token import read_token
@@ -60,7 +60,7 @@ class PolicyServerInput:
         self.idle_timeout = float(idle_timeout)
         self._max_queued_steps = max_queued_steps
         allow_connections(max_connections, f"max_connections={max_connections}")
-        self._limits = Limits(max_episodes, float(episode_timeout), max_request_bytes, max_connections)
+        self._limits = ClientLimits(max_episodes, float(episode_timeout), max_request_bytes, max_connections)
         self._token = read_token(token_env, token_file)
         self._server: PolicyServer | None = None
         self.queue = StepQueue(FEWEST_QUEUED_STEPS)

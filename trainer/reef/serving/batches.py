@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from reef.errors import ConfigError
 from reef.external.listening.refusals import BusyError
 from reef.external.listening.together import settle
-from reef.serving.finished import Acted, Asked
+from reef.serving.finished import ActionRequest, ActionResponse
 
-Act = Callable[[Sequence[Asked]], list[Acted | Exception]]
+Act = Callable[[Sequence[ActionRequest]], list[ActionResponse | Exception]]
 
 
 class Batches:
@@ -20,12 +20,12 @@ class Batches:
     def __init__(self, act: Act, most: int, observe: Callable[[int], None]) -> None:
         """`most`: observations that wait or are acted on, beyond one request; `observe`: called with a pass's size."""
         self._act, self._most, self._observe = act, most, observe
-        self._waiting: list[tuple[Asked, asyncio.Future[Acted]]] = []
+        self._waiting: list[tuple[ActionRequest, asyncio.Future[ActionResponse]]] = []
         self._working: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "policy")
         self.observations = 0  # that wait or are acted on
 
-    async def acted(self, asked: Asked) -> Acted:
+    async def acted(self, asked: ActionRequest) -> ActionResponse:
         """The answer.
 
         Raises:
@@ -36,7 +36,7 @@ class Batches:
             raise ConfigError(f"{len(asked)} observations in one request: at most {self._most}.")
         if self._waiting and self.observations + len(asked) > self._most:
             raise BusyError(f"{self.observations} observations wait, at most {self._most} may")
-        future: asyncio.Future[Acted] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ActionResponse] = asyncio.get_running_loop().create_future()
         self._waiting.append((asked, future))
         self.observations += len(asked)
         if self._working is None:
@@ -49,7 +49,7 @@ class Batches:
             batch, self._waiting = self._waiting, []
             size = sum(len(asked) for asked, _ in batch)
             self._observe(size)
-            found: list[Acted | Exception]
+            found: list[ActionResponse | Exception]
             try:
                 found = await loop.run_in_executor(self._thread, self._act, [asked for asked, _ in batch])
             except Exception as error:  # or all later requests would wait for ever

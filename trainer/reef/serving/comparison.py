@@ -10,7 +10,7 @@ import numpy as np
 
 from reef.errors import ConfigError
 from reef.nn.distributions.discrete import Bernoulli, Categorical
-from reef.serving.finished import Acted, Asked, FinishedPolicy
+from reef.serving.finished import ActionRequest, ActionResponse, FinishedPolicy
 from reef.serving.network import ActingNetwork, parts_of
 from reef.spaces import Layout
 from reef.types import Array
@@ -35,7 +35,7 @@ def compare(finished: FinishedPolicy, network: ActingNetwork, run: Run) -> None:
             for name, expected, found in zip(finished.state_names, after, outputs[count_of_parts:], strict=True):
                 if not np.allclose(expected, found, rtol=NEAR, atol=NEAR):
                     raise ConfigError(f"the file remembers another {name!r} than the policy. Use reef serve.")
-            asked = Asked(asked.rows, after, asked.rewards)
+            asked = ActionRequest(asked.rows, after, asked.rewards)
 
 
 def sampled(finished: FinishedPolicy, count: int) -> list[Any]:
@@ -54,14 +54,14 @@ def sampled(finished: FinishedPolicy, count: int) -> list[Any]:
     return found
 
 
-def _acted(finished: FinishedPolicy, asked: Asked) -> Acted:
+def _acted(finished: FinishedPolicy, asked: ActionRequest) -> ActionResponse:
     (acted,) = finished.act([asked])
     if isinstance(acted, Exception):
         raise acted
     return acted
 
 
-def _compare_actions(finished: FinishedPolicy, acted: Acted, parts: Sequence[Array]) -> None:
+def _compare_actions(finished: FinishedPolicy, acted: ActionResponse, parts: Sequence[Array]) -> None:
     layout, count = finished.policy.action_layout, len(acted.actions)
     expected = np.stack([layout.flatten(action) for action in acted.actions]).reshape(count, -1)
     leaves = zip(layout.leaves, parts, strict=True)

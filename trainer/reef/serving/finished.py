@@ -18,7 +18,7 @@ from reef.types import Array, PolicyId
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ActionRequest:
     """N observations for which actions are asked."""
 
     rows: Array  # [N, *obs] as the environment gives them
@@ -30,8 +30,8 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Acted:
-    """The answer to `Asked`."""
+class ActionResponse:
+    """The answer to `ActionRequest`."""
 
     actions: list[Any]  # N values of the action space
     states: list[list[Array]]  # N states after the action
@@ -73,7 +73,7 @@ class FinishedPolicy:
         observations: Sequence[Any],  # N values of the observation space
         states: Sequence[Any] | None = None,  # N, each as the answer before had it; None: an episode begins
         rewards: Sequence[float] | None = None,  # N, of the actions before
-    ) -> Asked:
+    ) -> ActionRequest:
         """What a client asks; ConfigError for the first value that is wrong."""
         self._check_beside(len(observations), states, rewards)
         rows, each_state = [], []
@@ -87,7 +87,7 @@ class FinishedPolicy:
                     raise
                 raise ConfigError(f"observation {index} of {len(observations)}: {error}") from error
         state = [np.concatenate(part) for part in zip(*each_state, strict=True)]
-        return Asked(np.stack(rows), state, [0.0] * len(rows) if rewards is None else list(rewards))
+        return ActionRequest(np.stack(rows), state, [0.0] * len(rows) if rewards is None else list(rewards))
 
     def _check_beside(self, count: int, states: Sequence[Any] | None, rewards: Sequence[float] | None) -> None:
         """Raise ConfigError for states or rewards that do not belong to `count` observations of this policy."""
@@ -115,14 +115,14 @@ class FinishedPolicy:
             raise ConfigError(f"the state holds the action {wrong[1]}, expected {wrong[2]}.")
         return found
 
-    def act(self, asked: Sequence[Asked]) -> list[Acted | Exception]:
+    def act(self, asked: Sequence[ActionRequest]) -> list[ActionResponse | Exception]:
         """The answer to each request, of one forward pass; where that fails each is tried by itself.
 
         A request with an observation that has no action, such as one of too large values, is refused alone.
         """
         return together_or_alone(self._act_together, asked)
 
-    def _act_together(self, asked: Sequence[Asked]) -> list[Acted | Exception]:
+    def _act_together(self, asked: Sequence[ActionRequest]) -> list[ActionResponse | Exception]:
         obs = self.runner.filtered(np.concatenate([each.rows for each in asked]))
         if len(asked) > 1 and self._refusal(obs) is not None:
             parts = np.split(obs, np.cumsum([len(each) for each in asked])[:-1])
@@ -140,7 +140,7 @@ class FinishedPolicy:
             return error
         return None
 
-    def _acted(self, asked: Sequence[Asked], obs: Sequence[Array]) -> list[Acted | Exception]:
+    def _acted(self, asked: Sequence[ActionRequest], obs: Sequence[Array]) -> list[ActionResponse | Exception]:
         """The answers to requests, by their filtered observations."""
         state = [np.concatenate(part) for part in zip(*(each.state for each in asked), strict=True)]
         rewards = [reward for each in asked for reward in each.rewards]
@@ -149,13 +149,13 @@ class FinishedPolicy:
         )
         values = [self.policy.plain(action) for action in actions]
         states = [[part[row] for part in after] for row in range(len(values))]
-        found: list[Acted | Exception] = []
+        found: list[ActionResponse | Exception] = []
         end = 0
         for each in asked:
             begin, end = end, end + len(each)
             inputs = extras["action_dist_inputs"][begin:end]
             if np.isfinite(inputs).all():
-                found.append(Acted(values[begin:end], states[begin:end], inputs))
+                found.append(ActionResponse(values[begin:end], states[begin:end], inputs))
             else:
                 found.append(_too_large(inputs))
         return found

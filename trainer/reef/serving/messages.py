@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from reef.errors import ConfigError
 from reef.external.wire import CONTENT_TYPE as MSGPACK
 from reef.external.wire import MOST_VALUES, NOT_DECODED, Message, MessageError, decode, encode
-from reef.serving.finished import Acted, Asked, FinishedPolicy
+from reef.serving.finished import ActionRequest, ActionResponse, FinishedPolicy
 
 JSON = "application/json"
 CONTENT_TYPES = (JSON, MSGPACK)
@@ -64,7 +64,7 @@ def decoded(body: bytes, content_type: str) -> AskActions:
         raise MessageError(f"the body is no AskActions message: {error}.{hint}") from error
 
 
-def read(message: AskActions, policy: FinishedPolicy) -> Asked:
+def read(message: AskActions, policy: FinishedPolicy) -> ActionRequest:
     """The observations of a request; ConfigError where they are wrong."""
     if (message.observation is UNSET) == (message.observations is UNSET):
         raise ConfigError("give 'observation', one value, or 'observations', a list of them.")
@@ -84,7 +84,7 @@ def read(message: AskActions, policy: FinishedPolicy) -> Asked:
     return policy.read(message.observations, states, None if message.rewards is UNSET else message.rewards)
 
 
-def answer(message: AskActions, acted: Acted, *, has_memory: bool) -> Action | Actions:
+def answer(message: AskActions, acted: ActionResponse, *, has_memory: bool) -> Action | Actions:
     """What is sent back."""
     states = acted.states if has_memory else UNSET
     if message.observation is UNSET:

@@ -25,7 +25,7 @@ from reef.envs.multi_agent import is_multi_agent
 from reef.errors import ConfigError, EnvironmentError, ReefError
 from reef.external.listening.refusals import BusyError
 from reef.nn.queries.policy import PREV_REWARDS
-from reef.serving.finished import Acted, Asked, FinishedPolicy
+from reef.serving.finished import ActionRequest, ActionResponse, FinishedPolicy
 from reef.serving.sockets import TAKEN_S, Socket, opened
 from reef.types import Array
 
@@ -76,13 +76,13 @@ class Game:
         self._state, self.has_ended = None, False
         return self._shown(None)
 
-    def asked(self) -> Asked:
+    def asked(self) -> ActionRequest:
         """What the policy is asked next."""
         reads_rewards = self._state is not None and PREV_REWARDS in self._policy.state_names
         states = [self._state] if self._policy.state_names else None
         return self._policy.read([self._obs], states, [self._reward] if reads_rewards else None)
 
-    def step(self, acted: Acted) -> Shown:
+    def step(self, acted: ActionResponse) -> Shown:
         """Do what the policy chose."""
         try:
             self._obs, reward, terminated, truncated, _ = self._env.step(acted.actions[0])
@@ -173,7 +173,9 @@ class Controls:
 class Play:
     """Answers the requests of the page."""
 
-    def __init__(self, policy: FinishedPolicy, act: Callable[[Asked], Awaitable[Acted]], *, has_token: bool) -> None:
+    def __init__(
+        self, policy: FinishedPolicy, act: Callable[[ActionRequest], Awaitable[ActionResponse]], *, has_token: bool
+    ) -> None:
         """Makes an environment once, to see that it can be shown; raises as `Game`."""
         self._policy, self._act, self._has_token = policy, act, has_token
         self._html = (files("reef.serving") / "play.html").read_text("utf-8")

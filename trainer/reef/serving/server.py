@@ -36,7 +36,7 @@ OPEN = ("/healthz", "/metrics", "/openapi.json", PAGE)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServingLimits:
     """How much clients may ask for."""
 
     connections: int
@@ -52,7 +52,7 @@ class Limits:
 class FinishedPolicyServer:
     """Answers requests for actions."""
 
-    def __init__(self, policy: FinishedPolicy, limits: Limits, token: str | None, *, play: bool = False) -> None:
+    def __init__(self, policy: FinishedPolicy, limits: ServingLimits, token: str | None, *, play: bool = False) -> None:
         """`token` is what clients must send, None: nothing; `play`: also a page that shows the policy's environment.
 
         Raises ConfigError or EnvironmentError where that environment cannot be shown.

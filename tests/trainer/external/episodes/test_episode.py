@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from applications import acted
 
-from reef.external.episodes.episode import Asked, ExternalEpisode, Played
+from reef.external.episodes.episode import AgentObservation, ExternalEpisode, Played
 from reef.external.episodes.steps import AgentSteps
 from reef.types import ONLY_AGENT, AgentId
 
@@ -38,9 +38,9 @@ def step(
 
 def asked_of(
     episode: ExternalEpisode, agent: AgentId, reward: float, seen: np.ndarray | None, *, ends: bool = True
-) -> Asked:
+) -> AgentObservation:
     steps = episode.agents.get(agent) or AgentSteps(str(agent), episode.learns)
-    return Asked(agent, steps, reward, seen, {}, None, ends)
+    return AgentObservation(agent, steps, reward, seen, {}, None, ends)
 
 
 def played(steps: int, learns: bool = True) -> ExternalEpisode:

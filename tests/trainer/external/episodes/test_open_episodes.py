@@ -13,8 +13,8 @@ from reef import PolicyClient
 from reef.errors import EpisodeLostError, ExternalEpisodeError, PolicyServerError
 from reef.external import server
 from reef.external.episodes import open_episodes
-from reef.external.episodes.episode import Asked
-from reef.external.episodes.open_episodes import Limits, OpenEpisodes
+from reef.external.episodes.episode import AgentObservation
+from reef.external.episodes.open_episodes import ClientLimits, OpenEpisodes
 from reef.external.episodes.steps import AgentSteps
 from reef.external.listening.refusals import BusyError
 from reef.external.worker import ExternalWorker
@@ -121,7 +121,7 @@ def test_episodes_without_an_application_do_not_hold_up_others(serve: Serve) -> 
 
 
 def test_an_episode_is_found_by_its_id_until_it_is_dropped() -> None:
-    episodes = OpenEpisodes(Limits(episodes=2, episode_timeout_s=60.0, request_bytes=1, connections=1))
+    episodes = OpenEpisodes(ClientLimits(episodes=2, episode_timeout_s=60.0, request_bytes=1, connections=1))
     own = episodes.start(None, learns=True)
     episodes.start("a", learns=True)
     with pytest.raises(BusyError, match="max_episodes=2 are open"):
@@ -135,13 +135,13 @@ def test_an_episode_is_found_by_its_id_until_it_is_dropped() -> None:
 
 
 def test_the_steps_of_dropped_episodes_are_held_no_more() -> None:
-    episodes = OpenEpisodes(Limits(episodes=2, episode_timeout_s=60.0, request_bytes=1, connections=1))
+    episodes = OpenEpisodes(ClientLimits(episodes=2, episode_timeout_s=60.0, request_bytes=1, connections=1))
     for name in ("a", "b"):
         episode = episodes.found(episodes.start(name, learns=True))
         for _ in range(3):
             with episodes.counted(episode):
                 steps = episode.agents.setdefault("x", AgentSteps("p"))
-                episode.record([Asked("x", steps, 0.0, observation(), {}, None, False)], [acted()], 100)
+                episode.record([AgentObservation("x", steps, 0.0, observation(), {}, None, False)], [acted()], 100)
     assert episodes.held == 6
     episodes.drop("a")
     assert episodes.held == 3

@@ -66,7 +66,7 @@ def _command(args: argparse.Namespace) -> int:
     from reef.external.listening.connections import allow_connections, is_loopback
     from reef.external.listening.token import read_token
     from reef.serving.finished import FinishedPolicy
-    from reef.serving.server import FinishedPolicyServer, Limits
+    from reef.serving.server import FinishedPolicyServer, ServingLimits
 
     token = read_token(args.token_env, args.token_file)
     if args.play and token is None and not is_loopback(args.host):
@@ -84,7 +84,7 @@ def _command(args: argparse.Namespace) -> int:
             )
         policy = FinishedPolicy(args.checkpoint, args.policy, args.explore)
         torch.set_num_threads(policy.policy.config.torch_threads_per_worker)
-        limits = Limits(args.max_connections, args.max_request_bytes, args.max_queued)
+        limits = ServingLimits(args.max_connections, args.max_request_bytes, args.max_queued)
         host, port = (f"[{args.host}]" if ":" in args.host else args.host), sock.getsockname()[1]
         said = f"policy {policy.policy_id} of {args.checkpoint} at http://{host}:{port}"
         if args.play:

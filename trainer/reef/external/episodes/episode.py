@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from reef.batch import Episode
-from reef.external.episodes.steps import Acted, AgentSteps, RecordedSteps
+from reef.external.episodes.steps import AgentSteps, ChosenAction, RecordedSteps
 from reef.types import AgentId, Array, PolicyId, RecurrentState
 
 LONGEST = 100_000  # steps of an episode where whole ones are asked for
 
 
-class Asked(NamedTuple):
+class AgentObservation(NamedTuple):
     """An agent's observation, for which an action is asked or reported; or its end."""
 
     agent: AgentId
@@ -68,7 +68,9 @@ class ExternalEpisode:
         """How many steps of it are kept here."""
         return sum(len(steps.rewards) for steps in self.agents.values())
 
-    def record(self, asked: Sequence[Asked], acted: Sequence[Acted | None], cut_after: int) -> Played | None:
+    def record(
+        self, asked: Sequence[AgentObservation], acted: Sequence[ChosenAction | None], cut_after: int
+    ) -> Played | None:
         """Record a step of the environment; `acted`: of those that do not end.
 
         Steps of an agent are finished after `cut_after` of them, or when it ends. Returns what is, None for nothing.
@@ -88,7 +90,7 @@ class ExternalEpisode:
                 each.steps.act(each.obs, one)
         return played
 
-    def end(self, last: Sequence[Asked], *, truncated: bool) -> Played | None:
+    def end(self, last: Sequence[AgentObservation], *, truncated: bool) -> Played | None:
         """End the episode with the `last` observations and rewards of its agents, or of some.
 
         Returns what is finished, None where there is nothing to learn from.

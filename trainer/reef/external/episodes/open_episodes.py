@@ -20,7 +20,7 @@ GOES_ON_S = 3.0  # seconds after its last request in which an episode is taken t
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ClientLimits:
     """How much clients may ask for."""
 
     episodes: int  # open at the same time
@@ -32,7 +32,7 @@ class Limits:
 class OpenEpisodes:
     """Episodes by id; those that no request came for in a long time are dropped."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ClientLimits) -> None:
         self._limits = limits
         self._episodes: dict[str, ExternalEpisode] = {}
         self.held = 0  # steps that all of them hold

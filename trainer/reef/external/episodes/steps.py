@@ -13,7 +13,7 @@ from reef.types import Array, PolicyId, RecurrentState
 LARGEST = float(np.finfo(np.float32).max)  # sum of the rewards of a step: learners read float32
 
 
-class Acted(NamedTuple):
+class ChosenAction(NamedTuple):
     """What a policy made of an observation."""
 
     # [*action] as the policy chose it
@@ -57,14 +57,14 @@ class AgentSteps:
     dist_inputs: list[Array] = field(default_factory=list)
     version: int = 0
     state_in: RecurrentState = field(default_factory=dict)
-    newest: Acted | None = None  # of the last action, None before the first one
+    newest: ChosenAction | None = None  # of the last action, None before the first one
 
     def credit(self, reward: float) -> None:
         """Add a reward to that of the last action."""
         if self.rewards:
             self.rewards[-1] += reward
 
-    def act(self, obs: Array, acted: Acted) -> None:
+    def act(self, obs: Array, acted: ChosenAction) -> None:
         """Record a step."""
         self.newest = acted
         if not self.learns:
