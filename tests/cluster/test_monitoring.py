@@ -27,23 +27,21 @@ NOTHING_TO_SHOW = {  # while all is well, and without DCGM's exporter
     "operator: Refused or failed requests A",
 }
 QUEUED = {"job: Batches before the learner B"}  # what the learner's queue alone has
-GRADIENTS = {"job: Batches before the learner C"}  # what a flow that sends gradients alone has
-APPLICATIONS = {  # what a job that applications play for alone has
-    "job: Steps before the learner A",
-    "job: Open episodes A",
-    "job: Age of the weights that act A",
-    "job: Age of the weights that act B",
-    "job: Refused requests A",
-}
 REPLAYED = {"job: Replays of each step A", "job: Replay memory A", "job: Replay memory B"}
-NOT_OF_PPO = {  # panels with nothing for PPO in its own environments
+ASYNCHRONOUS = {  # what IMPALA or APEX has
     "job: Age of the weights that sample A",
     "job: Age of the weights that sample B",
     "job: Batches before the learner A",
     *QUEUED,
-    *GRADIENTS,
-    *APPLICATIONS,
     *REPLAYED,
+}
+NOT_OF_PPO = ASYNCHRONOUS | {
+    "job: Batches before the learner C",  # gradients that workers send
+    "job: Steps before the learner A",  # and what only applications that play bring
+    "job: Open episodes A",
+    "job: Age of the weights that act A",
+    "job: Age of the weights that act B",
+    "job: Refused requests A",
 }
 SLEEPERS = """
 import contextlib, os, pathlib, signal
@@ -220,7 +218,7 @@ def test_an_asynchronous_job_shows_the_age_of_its_weights_and_outlives_a_worker(
         return int((status.get("training") or {}).get("iteration") or 0)
 
     status = reef.wait("late", lambda now: iteration(now) > 0 and now["workers"]["ready"] == 2, namespace=namespace)
-    asked = {place: query for place, query in panels(namespace, "late").items() if place in NOT_OF_PPO - without}
+    asked = {place: query for place, query in panels(namespace, "late").items() if place in ASYNCHRONOUS - without}
     wait_until("the panels of an asynchronous job", lambda: all(map(prometheus.query, asked.values())), timeout_s=60)
     (age,) = prometheus.query(asked["job: Age of the weights that sample A"])
     assert 0 <= float(age["value"][1]) < 20, "versions"
