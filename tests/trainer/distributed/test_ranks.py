@@ -180,8 +180,8 @@ def test_a_rank_whose_process_stands_still_is_replaced_though_others_work_for_lo
         algorithm.workers.foreach_worker(stop)
         started = time.monotonic()
         assert np.isfinite(stats_of(algorithm.train())["total_loss"])
-        assert 4.0 <= time.monotonic() - started < 30.0
-        deadline = time.monotonic() + 60.0
+        assert 4.0 <= time.monotonic() - started < 60.0
+        deadline = time.monotonic() + 90.0
         while len(ranks_of(algorithm)) < 2:
             assert time.monotonic() < deadline
             algorithm.train()
