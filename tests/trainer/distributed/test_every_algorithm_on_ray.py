@@ -1,4 +1,4 @@
-"""What holds for every algorithm with processes of its own: one that is killed is replaced, done without, or the end."""
+"""What holds for every algorithm in several processes: one that is killed is replaced, done without, or the end."""
 
 from __future__ import annotations
 
