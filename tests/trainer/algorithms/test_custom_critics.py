@@ -13,6 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from recorded import recorded
+from test_every_algorithm import APEX_SMALL, CONTINUOUS, OFFLINE
 from torch import Tensor, nn
 from transitions import ACTIONS, OBS, batch
 
@@ -74,19 +75,24 @@ def learner(name: str, actions: spaces.Space[Any] = ACTIONS, **given: Any) -> An
     return kind.learner_class(kind.config_class.from_dict(small | own | given), OBS, actions)
 
 
-CASES = [("SAC", "CartPole-v1", 0), ("SAC", "Pendulum-v1", 1), ("DDPG", "Pendulum-v1", 1), ("TD3", "Pendulum-v1", 1)]
+CASES = [
+    *((name, "CartPole-v1", 0) for name in ("CQL", "SAC")),
+    *((name, "Pendulum-v1", 1) for name in sorted(CONTINUOUS)),
+]
 
 
-@pytest.mark.parametrize(("name", "env", "read"), [*CASES, ("CQL", "Pendulum-v1", 1)])
+@pytest.mark.parametrize(("name", "env", "read"), CASES)
 def test_a_run_with_networks_of_your_own_resumes_bit_for_bit(name: str, env: str, read: int, tmp_path: Path) -> None:
     given = parts(read) | {"train_batch_size": 8, "lr": 0.01, "seed": 3}
     for settings in given.values():
         if isinstance(settings, dict):
             settings["custom_model"] = f"{HERE}:Torso"
-    if name == "CQL":
+    if name in OFFLINE:
         given |= {"input_": recorded(env, episodes=2), "min_train_timesteps_per_iteration": 64}
     else:
         given |= {"num_steps_sampled_before_learning_starts": 16, "min_sample_timesteps_per_iteration": 40}
+    if name == "APEX_DDPG":
+        given |= APEX_SMALL | {"min_sample_timesteps_per_iteration": 128}
     with config_class(name).from_dict(given).environment(env).build() as one:
         before = one.get_policy().get_weights()
         one.train()

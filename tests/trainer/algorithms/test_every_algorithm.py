@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from recorded import recorded
 from torch import Tensor, nn
@@ -211,10 +212,35 @@ class Own(nn.Module):
         return outputs[:, :-1], outputs[:, -1]
 
 
+class Remembering(nn.Module):
+    """A network of your own that sums up what it sees of an episode."""
+
+    state_shapes: ClassVar[dict[str, tuple[int, ...]]] = {"total": (4,)}
+
+    def __init__(self, observation_space: Any, action_space: Any, num_outputs: int) -> None:
+        super().__init__()
+        self.inner, self.out = nn.Linear(observation_space.shape[0], 4), nn.Linear(4, num_outputs + 1)
+
+    def forward(
+        self, obs: Tensor, begins: Tensor, state: dict[str, Tensor]
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        total, totals = state["total"], []
+        for t in range(obs.shape[1]):
+            total = torch.tanh(total * ~begins[:, t, None] + self.inner(obs[:, t]))
+            totals.append(total)
+        outputs = self.out(torch.stack(totals, 1))
+        return outputs[..., :-1], outputs[..., -1], {"total": total}
+
+
 # an actor and critics of your own: test_custom_critics.py
 MODELS: list[tuple[str, dict[str, Any]]] = [
     *((name, {"fcnet_hiddens": [16]}) for name in ALGORITHMS),
-    *((name, {"custom_model": f"{HERE}:Own"}) for name in ("A2C", "A3C", "APEX", "APPO", "BC", "DDPPO")),
+    *((name, {"custom_model": f"{HERE}:Own"}) for name in ALGORITHMS if name not in CONTINUOUS),
+    *(
+        (name, {"custom_model": f"{HERE}:Remembering"})
+        for name in ALGORITHMS
+        if "custom_model" in config_class(name).possible_memories
+    ),
 ]
 
 

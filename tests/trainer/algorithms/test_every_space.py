@@ -93,9 +93,23 @@ class SeesNestedDoesIndex(Sampling):
         super().__init__({"sees": "nested", "does": "index"})
 
 
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in CONTINUOUS - {"CQL", "SAC"} | {"SimpleQ"}])
-def test_every_algorithm_is_trained_on_dict_observations_and_restored(name: str, tmp_path: Path) -> None:
-    env = SeesNestedDoesIndex
+class SeesNestedDoesVector(Sampling):
+    """Observes Dict values, and takes real numbers."""
+
+    def __init__(self, **_: Any) -> None:
+        super().__init__({"sees": "nested", "does": "vector"})
+
+
+NESTED: list[tuple[str, type[Sampling]]] = [
+    *((name, SeesNestedDoesIndex) for name in ALGORITHMS if name not in CONTINUOUS - {"CQL", "SAC"}),
+    *((name, SeesNestedDoesVector) for name in ALGORITHMS if name not in ("APEX", "DQN", "SimpleQ")),
+]
+
+
+@pytest.mark.parametrize(("name", "env"), NESTED)
+def test_every_algorithm_is_trained_on_dict_observations_and_restored(
+    name: str, env: type[Sampling], tmp_path: Path
+) -> None:
     config = config_class(name).from_dict(SMALL[name] | {"seed": 3, "model": {"fcnet_hiddens": [4]}}).environment(env)
     config.reporting(min_sample_timesteps_per_iteration=96)
     if name in OFFLINE:
@@ -113,7 +127,7 @@ def test_every_algorithm_is_trained_on_dict_observations_and_restored(name: str,
         assert env().action_space.contains(first), first
 
 
-@pytest.mark.parametrize("name", ["CQL", "DDPG", "SAC", "TD3"])
+@pytest.mark.parametrize("name", sorted(CONTINUOUS))
 @pytest.mark.parametrize(
     "actions",
     [

@@ -26,7 +26,15 @@ def make():
     groups: list[ActorGroup] = []
 
     def make_group(
-        count: int = 2, *, arguments=None, options=None, together=False, on_entered=None, room=None, **settings
+        count: int = 2,
+        *,
+        arguments=None,
+        options=None,
+        together=False,
+        on_entered=None,
+        room=None,
+        mailbox=False,
+        **settings,
     ):
         spec = ActorSpec(
             name="fake worker",
@@ -34,6 +42,7 @@ def make():
             arguments=lambda index, recreated: {"index": index, "recreated": recreated, **(arguments or {})},
             options=options if callable(options) else lambda _: {"num_cpus": 0, **(options or {})},
             work={"sample": "sample_timeout_s"},
+            has_mailbox=mailbox,
         )
         settings = {"delay_between_worker_restarts_s": 0.0, "request_timeout_s": 30.0} | settings
         group = ActorGroup(
@@ -233,6 +242,17 @@ def test_a_worker_at_work_is_not_asked_for_a_sign_of_life(make):
     while not answers and time.monotonic() < deadline:
         answers += [value for _, value in group.ready(1.0)]
     assert answers == [1] and group.num_restarts == 1
+
+
+def test_with_a_mailbox_a_process_that_stands_still_is_found_beside_one_that_works_for_longer(make):
+    group = make(3, ignore_worker_failures=True, worker_health_probe_timeout_s=2.0, mailbox=True)
+    os.kill(hanging := group.pid(2), signal.SIGSTOP)
+    started = time.monotonic()
+    naps = {1: (5.0,), 2: (5.0,), 3: (0.0,)}
+    assert group.call_some("nap", naps, timeout_s=60.0) == {1: 1, 3: 3}
+    assert time.monotonic() - started < 20.0
+    assert "no answer within 2 s (worker_health_probe_timeout_s)" in group.first_failure.error
+    until_dead(hanging)
 
 
 def test_requests_are_bounded_and_answers_come_as_they_are_ready(make):

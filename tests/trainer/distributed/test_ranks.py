@@ -149,6 +149,78 @@ def test_a_rank_that_is_lost_in_an_update_leaves_the_others_as_they_were_before(
         assert algorithm.workers.num_healthy == 1
 
 
+def stand_still(*_: Any) -> None:
+    """Stop this process, as `kill -STOP` does: it is there, and does nothing any more."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def stop_in_a_fragment(worker: RolloutWorker) -> None:
+    if worker.worker_index == 2:
+        worker.sample = stand_still  # type: ignore[method-assign]
+
+
+def stop_in_an_update(worker: RolloutWorker) -> None:
+    """Stop worker 2 while the others wait for its part of the first average."""
+    if isinstance(worker, Rank) and worker.worker_index == 2:
+        worker.learners.learners["default_policy"].parameters.reduce = stand_still
+
+
+def stop_after_an_update(worker: RolloutWorker) -> None:
+    """Stop the rank whose weights the driver takes."""
+    if isinstance(worker, Rank) and worker.worker_index == 1:
+        worker.learned_weights = stand_still  # type: ignore[method-assign, assignment]
+
+
+@pytest.mark.parametrize("stop", [stop_in_a_fragment, stop_in_an_update, stop_after_an_update])
+def test_a_rank_whose_process_stands_still_is_replaced_though_others_work_for_longer(stop: Any) -> None:
+    given = {"recreate_failed_workers": True, "worker_health_probe_timeout_s": 4.0}
+    with settings(**given).build() as algorithm:
+        algorithm.train()
+        before = {process for process, *_ in ranks_of(algorithm)}
+        algorithm.workers.foreach_worker(stop)
+        started = time.monotonic()
+        assert np.isfinite(stats_of(algorithm.train())["total_loss"])
+        assert 4.0 <= time.monotonic() - started < 60.0
+        deadline = time.monotonic() + 90.0
+        while len(ranks_of(algorithm)) < 2:
+            assert time.monotonic() < deadline
+            algorithm.train()
+        after = {process for process, *_ in ranks_of(algorithm)}
+        assert len(before & after) == 1, "the other one stays"
+        assert algorithm.workers.num_restarts == 1
+
+
+def test_a_rank_whose_process_stands_still_ends_the_run_where_nothing_covers_it() -> None:
+    with settings(worker_health_probe_timeout_s=4.0).build() as algorithm:
+        algorithm.workers.foreach_worker(stop_in_an_update)
+        limit = r"no answer within 4 s \(worker_health_probe_timeout_s\)"
+        with pytest.raises(WorkerError, match=rf"rollout worker 2 failed in ping\(\): .*{limit}"):
+            algorithm.train()
+
+
+class Sleeping(gym.Wrapper[Any, Any, Any, Any]):
+    """Has worker 2 sleep in its 50th step, unless it was recreated."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+        self.left = 50 if env_config.worker_index == 2 and not env_config.recreated_worker else 10**9
+
+    def step(self, action: Any) -> Any:
+        self.left -= 1
+        time.sleep(0 if self.left else 600)
+        return self.env.step(action)
+
+
+def test_a_rank_whose_environment_sleeps_is_replaced_after_the_limit_of_a_sample() -> None:
+    given = {"recreate_failed_workers": True, "sample_timeout_s": 5.0}
+    with settings(**given).environment(Sleeping).build() as algorithm:
+        while not algorithm.workers.num_restarts:  # in the third iteration
+            result = algorithm.train()
+        assert np.isfinite(stats_of(result)["total_loss"])
+        failure = algorithm.workers._group.first_failure  # type: ignore[attr-defined]
+        assert "no answer within 5 s (sample_timeout_s)" in failure.error
+
+
 class Apart(gym.Wrapper[Any, Any, Any, Any]):
     """Has worker 2 look for the other ranks on a network device that is not there."""
 

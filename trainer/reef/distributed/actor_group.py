@@ -14,7 +14,7 @@ from ray.exceptions import RayError
 
 from reef.distributed.failure_policy import FailurePolicy, FaultTolerance
 from reef.distributed.failures import LIMITS, PROBE, START, Failure, died, error_of, late
-from reef.distributed.slot import MAILBOX, NEVER, ActorSpec, Slot, first_done, problem_of, startable
+from reef.distributed.slot import MAILBOX, NEVER, SLICE_S, ActorSpec, Slot, first_done, problem_of, startable
 from reef.errors import WorkerError
 from reef.run.process.deadline import Deadline
 
@@ -54,8 +54,7 @@ class ActorGroup:
         `on_entered(group, indices)` prepares actors that came up, the first time and after a restart. In a group that
         works `together` (one all-reduce) a failure takes all down, and ignoring failures means replacing.
         """
-        self._spec, self._settings = spec, settings
-        self._deadline = deadline or Deadline()
+        self._spec, self._settings, self._deadline = spec, settings, deadline or Deadline()
         self._on_entered, self._together = on_entered, together
         self._policy = FailurePolicy(settings=settings, together=together, elastic=room is not None)
         self._slots: dict[int, Slot] = {}
@@ -136,17 +135,20 @@ class ActorGroup:
         """As `call_all` for some actors, each with its own arguments; does not wait for others.
 
         Actors that have failed are left out; when one of a group that works together fails, the result is empty.
+        Those with a mailbox fail also if their process gives no sign of life beside its work.
         """
         slots = [self._slots[index] for index in arguments if self._slots[index].actor is not None]
         pending = {slot.actor.call.remote(method, *arguments[slot.index]): slot for slot in slots}
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
+        pause_s = SLICE_S if self._spec.has_mailbox else math.inf
         results: dict[int, Any] = {}
         while pending:
-            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            done = first_done(pending, left, self._deadline)
-            if not done:
+            done = first_done(pending, min(deadline - time.monotonic(), pause_s), self._deadline)
+            if not done and time.monotonic() >= deadline:
                 for slot in pending.values():
                     self._fail_late(slot, method, timeout_s)
+            elif not done and self._spec.has_mailbox:
+                self._fail_silent(pending.values())
             for ref in done:
                 slot = pending.pop(ref)
                 value = self._fetch(slot, method, ref)
@@ -264,11 +266,7 @@ class ActorGroup:
         for slot in self._slots.values():
             if slot.starting is not None:
                 self._look_at_start(slot)
-        up = [
-            slot
-            for slot in self._slots.values()
-            if slot.actor is not None and slot.starting is None and not slot.entered
-        ]
+        up = [slot for slot in self._slots.values() if slot.is_up and not slot.entered]
         if up and not (self._together and len(up) < len(self._slots)):
             for slot in up:
                 slot.entered = True
@@ -364,6 +362,11 @@ class ActorGroup:
             ray.wait(starting, timeout=LOOK_AGAIN_S)
         else:
             time.sleep(LOOK_AGAIN_S)
+
+    def _fail_silent(self, slots: Iterable[Slot]) -> None:
+        limit = self._settings.worker_health_probe_timeout_s
+        for slot in [slot for slot in slots if slot.is_silent(limit)]:
+            self._fail_late(slot, PROBE, limit)
 
     def _fail_late(self, slot: Slot, method: str, limit_s: float | None) -> None:
         self._fail(slot, late(slot.index, method, limit_s, LIMITS.get(method) or self._spec.work.get(method)))

@@ -93,7 +93,7 @@ class RayWorkers:
             arguments=lambda index, recreated: {"config": self._config, "worker_index": index, "recreated": recreated},
             options=self._placement.options,
             threads=config.torch_threads_per_worker,
-            has_mailbox=config.asynchronous and not evaluation,
+            has_mailbox=(config.asynchronous or config.decentralized) and not evaluation,
             environment=config.extra_python_environs_for_worker,
             work=WORK,
         )

@@ -13,7 +13,7 @@ import ray
 
 from reef.distributed.actor_process import ActorProcess
 from reef.distributed.failure_policy import History
-from reef.distributed.failures import START
+from reef.distributed.failures import PROBE, START
 from reef.output import full_name
 from reef.run.process.deadline import Deadline, Overdue
 
@@ -35,7 +35,7 @@ class ActorSpec:
     options: Callable[[int], dict[str, Any]] = lambda _: {}  # Ray's, from index: resources and placement
     threads: int = 1  # of torch in each actor
     environment: dict[str, str] = field(default_factory=dict)  # variables of each process
-    # whether calls may overtake others, see `ActorGroup.post`; such actors work in a thread of their process
+    # whether calls may overtake others, as weights and pings do; such actors work in a thread of their process
     has_mailbox: bool = False
     # the methods that the actors are there for, each with the setting that limits its time
     work: Mapping[str, str] = field(default_factory=dict)
@@ -58,11 +58,25 @@ class Slot:
     in_flight: dict[Any, str] = field(default_factory=dict)  # method of each request, oldest first
     busy_since: float = 0.0
     sent: dict[Any, str] = field(default_factory=dict)  # method of each call whose value is not waited for
+    sign: Any = None  # the answer to the last ping in the mailbox, while it is not in
+    asked_at: float = NEVER  # when that ping was sent
 
     @property
     def recreated(self) -> bool:
         """Whether there was a process before the present one."""
         return self.history.restarts > 0 or self.pid > 0
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is an actor that has made its object."""
+        return self.actor is not None and self.starting is None
+
+    def is_silent(self, limit_s: float) -> bool:
+        """Whether a ping beside its work has had no answer for `limit_s` seconds; the next follows each answer."""
+        if self.sign is None or ray.wait([self.sign], timeout=0)[0]:
+            self.sign = self.actor.call.options(concurrency_group=MAILBOX).remote(PROBE)
+            self.asked_at = time.monotonic()
+        return time.monotonic() - self.asked_at >= limit_s
 
     def start(self, spec: ActorSpec) -> None:
         """Start an actor; the answer to `starting` says that it is up."""
@@ -90,7 +104,7 @@ class Slot:
             self.due = self.started_at + pause
         self.actor = self.starting = None
         self.entered, self.node = False, ""
-        self.in_flight, self.sent = {}, {}
+        self.in_flight, self.sent, self.sign = {}, {}, None
 
     def let_go(self) -> None:
         """End an actor that did no wrong: the next one is no restart."""

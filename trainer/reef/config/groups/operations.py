@@ -175,7 +175,8 @@ class FaultToleranceSettings(Settings):
     worker_health_probe_timeout_s: float = setting(
         60.0,
         "How long a worker has to answer whether it is alive; after it the worker counts as failed. Idle workers are "
-        "asked before the first round and after each failure of one; a replacement has as long to take the weights.",
+        "asked before the first round and after each failure of one, those of DD-PPO while they work, too; a "
+        "replacement has as long to take the weights.",
         above=0.0,
         unit="seconds",
     )
