@@ -290,7 +290,9 @@ def test_the_operator_understands_its_settings(render: Render):
         forbidden=("serviceAccountName", "hostPath"),
         metrics_from=({"namespaceSelector": {}},),
         operator_namespace="from-the-pod",
-        ingress=IngressSettings(class_name="nginx", annotations={"size": "16m"}, controller=({"namespaceSelector": {}},)),
+        ingress=IngressSettings(
+            class_name="nginx", annotations={"size": "16m"}, controller=({"namespaceSelector": {}},)
+        ),
     )
     assert few.settings.forbidden == DEFAULT
     assert options(render(templates={"forbid": []})).settings.forbidden == ()

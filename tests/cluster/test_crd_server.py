@@ -157,7 +157,7 @@ WRONG: dict[str, tuple[Object, list[str]]] = {
     ),
     "nobody": (
         job(externalInput={"tokenSecretRef": {"name": "game"}}),
-        ["spec.externalInput", "give from, the pods that may, or ingress"],
+        ["spec.externalInput", "add from, the pods that may, or ingress"],
     ),
     "no-host": (
         job(externalInput={"tokenSecretRef": {"name": "game"}, "ingress": {}}),

@@ -73,6 +73,10 @@ INVALID: dict[str, tuple[Job, list[str]]] = {  # by the operator, if the definit
         wrong("runtime-env", runtimeEnv={"working_dir": "https://somewhere/code.zip"}),
         ["spec.runtimeEnv.working_dir", "'https://somewhere/code.zip'", "name its folder"],
     ),
+    "ingress": (
+        wrong("ingress", externalInput={"tokenSecretRef": {"name": "game"}, "ingress": {"host": "game.example.com"}}),
+        ["spec.externalInput.ingress.host", "'game.example.com'", "ingress.enabled=true", "Service ingress-policy"],
+    ),
     "misspelt": (
         wrong("misspelt", config={"trian_batch_size": 64, "model": {"fcnet_hidens": [8]}}),
         ["spec.config", "trian_batch_size: PPO has no such setting. Did you mean", "model.fcnet_hidens"],

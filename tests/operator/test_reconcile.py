@@ -630,6 +630,16 @@ def test_a_wrong_job_fails_although_kubernetes_has_started_the_next_head_already
     assert Reason.RETRYING not in world.told
 
 
+@pytest.mark.parametrize("killed", [{}, {"deletionTimestamp": at(2)}], ids=["by the kernel", "as the job has failed"])
+def test_a_wrong_job_fails_although_the_next_head_was_killed_meanwhile(killed: dict[str, str]) -> None:
+    world = new_world()
+    other = head("pole-head-b", created=1, **ended(143))
+    other["metadata"] |= killed
+    world.put(head(**ended(2, result("env='CartPol-v1' is not registered"))), other)
+    assert world.phase == "Failed" and Reason.RETRYING not in world.told
+    assert world.status["message"] == "env='CartPol-v1' is not registered (exit code 2 is not retried)"
+
+
 @pytest.mark.parametrize("state", ["training", "starting"])
 def test_codes_that_are_added_later_count_for_the_next_batch_job(state: str) -> None:
     world = running_world()

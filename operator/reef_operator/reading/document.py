@@ -135,7 +135,7 @@ def _unavailable(job: RLTrainingJob, sources: Sources, former: Mapping[str, Any]
     if external and external.ingress and former is None and sources.settings.ingress is None:
         yield (
             f"spec.externalInput.ingress.host is {external.ingress.host!r}, and this operator makes no Ingresses. An "
-            f"administrator can allow them with ingress.enabled=true in the chart's values; or replace it by an Ingress "
+            "administrator can allow them with ingress.enabled=true in the chart's values; or replace it by an Ingress "
             f"of your own to the Service {names.policy_server(sources.identity['name'])}, with the pods of its "
             "controller in from"
         )

@@ -28,7 +28,7 @@ from reef_operator.model import IngressSettings, Server, Settings
 def built_ingress(blueprint: Blueprint) -> dict[str, Any]:
     """The Ingress of the document; without one, an Ingress in which every field is set."""
     external = blueprint.job.spec.external_input
-    everything = PolicyIngress(host="game.example.com", tls_secret_name="game-tls")  # noqa: S106 - the Secret's name
+    everything = PolicyIngress(host="game.example.com", tls_secret_name="game-tls")
     asked = external.ingress if external and external.ingress else everything
     settings = blueprint.settings.ingress or IngressSettings(class_name="c", annotations={"a": "b"}, controller=())
     return ingress(blueprint, asked, settings)

@@ -99,7 +99,7 @@ def test_an_ingress_is_refused_where_the_operator_makes_none() -> None:
     for part in (
         "spec.externalInput.ingress.host is 'game.example.com', and this operator makes no Ingresses",
         "ingress.enabled=true in the chart's values",
-        "to the Service pole-policy, with the pods of its controller in from.",
+        "to the Service pole-policy, with the pods of its controller in from",
     ):
         assert part in resolved.accepted.message
     assert resolve(observed(job(externalInput=FROM_OUTSIDE), settings=INGRESSES)).document is not None

@@ -59,7 +59,7 @@ def child(kind: str, name: str, *, owner: str = "u", owner_kind: str = "RLTraini
 class Bench:
     """A controller whose decisions are scripted, one plan after the other; the last one again and again."""
 
-    def __init__(self, rig, *plans: Plan, found=None, reread_s: float = 240.0, settings=Settings()) -> None:
+    def __init__(self, rig, *plans: Plan, found=None, reread_s: float = 240.0, settings=None) -> None:
         self.plans = list(plans)
         self.observed: list[Observed] = []
         self.resolved: list[Resolved] = []
@@ -70,7 +70,7 @@ class Bench:
         rig.server.unless_scripted("GET", JOB, found or job())
         self.written = []
         self.metrics = Metrics()
-        self.observer = Observer(rig.client, self.stores, lambda key: None, settings, reread_s=reread_s)
+        self.observer = Observer(rig.client, self.stores, lambda key: None, settings or Settings(), reread_s=reread_s)
         self.controller = Controller(
             rig.client,
             self.stores,

@@ -70,7 +70,7 @@ class PolicyIngress(DocumentModel):
     host: HostName = Field(description="Host name of the address https://HOST that applications use.")
     tls_secret_name: ObjectName | None = Field(
         default=None,
-        description="Secret with the certificate of this host; none means the Ingress controller's default certificate.",
+        description="Secret with the host's certificate and key; none means the Ingress controller's certificate.",
     )
 
 
@@ -80,7 +80,7 @@ class ExternalInput(DocumentModel):
     model_config = server_rules(
         (
             "has(self.from) || has(self.ingress)",
-            "nothing may connect: give from, the pods that may, or ingress, or both",
+            "nothing may connect: add from, the pods that may, or ingress, or both",
         ),
     )
 
