@@ -132,18 +132,7 @@ def parser(variables: Variables) -> argparse.ArgumentParser:
         metavar="NAMES",
         help=f"forbidden in templates of jobs, comma-separated: nothing, or some of {', '.join(FORBIDDABLE)}",
     )
-    add(
-        "--metrics-from",
-        default=of.text("METRICS_FROM", "[]"),
-        metavar="JSON",
-        help="NetworkPolicyPeers that may read the metrics of heads, besides this operator; []: every pod",
-    )
-    add(
-        "--ingress",
-        default=of.text("INGRESS", ""),
-        metavar="JSON",
-        help="lets jobs ask for an Ingress: className, annotations, and from, the NetworkPolicyPeers of its controller",
-    )
+    add_network_flags(made, variables)
     add("--log-format", choices=("json", "text"), default=of.text("LOG_FORMAT", "json"), help="format of log lines")
     add("--log-level", choices=("debug", "info", "warning", "error"), default=of.text("LOG_LEVEL", "info"))
     add(
@@ -171,6 +160,23 @@ def parser(variables: Variables) -> argparse.ArgumentParser:
         help="seconds between two requests to a head",
     )
     return made
+
+
+def add_network_flags(made: argparse.ArgumentParser, variables: Variables) -> None:
+    """Add the flags that say who reaches heads."""
+    add, of = made.add_argument, variables
+    add(
+        "--metrics-from",
+        default=of.text("METRICS_FROM", "[]"),
+        metavar="JSON",
+        help="NetworkPolicyPeers that may read the metrics of heads, besides this operator; []: every pod",
+    )
+    add(
+        "--ingress",
+        default=of.text("INGRESS", ""),
+        metavar="JSON",
+        help="lets jobs ask for an Ingress: className, annotations, and from, the NetworkPolicyPeers of its controller",
+    )
 
 
 class Variables:

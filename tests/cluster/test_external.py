@@ -162,7 +162,8 @@ def test_an_ingress_leads_to_the_job_with_the_rights_that_the_chart_gives(
     """It comes and goes with the job; there is no controller here that would act on it."""
     without_operator()
     controller = {"namespaceSelector": {"matchLabels": {"team": "network"}}}
-    ingress = {"enabled": True, "className": "outside", "annotations": {"example.com/size": "16m"}, "from": [controller]}
+    size = {"example.com/size": "16m"}
+    ingress = {"enabled": True, "className": "outside", "annotations": size, "from": [controller]}
     with cluster.namespace("operator") as own:
         second = Installation(cluster, own, "second")
         second.install(
@@ -175,7 +176,7 @@ def test_an_ingress_leads_to_the_job_with_the_rights_that_the_chart_gives(
         second.wait_for_phase("game", "Pending", "Provisioning", namespace=namespace)
         group = f"/apis/networking.k8s.io/v1/namespaces/{namespace}"
         made = cluster.api.request("GET", f"{group}/ingresses/game-policy")
-        assert made["metadata"]["annotations"] == {"example.com/size": "16m"}
+        assert made["metadata"]["annotations"] == size
         assert made["spec"]["ingressClassName"] == "outside"
         assert made["spec"]["tls"] == [{"hosts": ["game.example.com"], "secretName": "game-tls"}]
         policy = cluster.api.request("GET", f"{group}/networkpolicies/game")
