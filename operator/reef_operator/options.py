@@ -241,7 +241,8 @@ def ingress_settings(text: str) -> IngressSettings | None:
     if not text:
         return None
     given = from_json(text)
-    found = {"className": "", "annotations": {}, "from": []} | (given if isinstance(given, dict) else {})
+    found: dict[str, Any] = {"className": "", "annotations": {}, "from": []}
+    found |= given if isinstance(given, dict) else {}
     annotations, is_known = found["annotations"], len(found) == 3
     texts = [found["className"], *annotations.values()] if isinstance(annotations, dict) else [None]
     if not is_known or not all(isinstance(each, str) for each in texts) or not are_peers(found["from"] or None):
