@@ -129,7 +129,8 @@ def test_every_metric_of_jobs_and_of_the_operator_is_named():
 
 def test_rights_are_listed_verb_by_verb():
     with helm_python.Chart.load(CHART) as chart:
-        texts = chart.render({}, name="reef", namespace="reef-system")
+        everything = {"ingress": {"enabled": True, "from": [{"podSelector": {}}]}}
+        texts = chart.render(everything, name="reef", namespace="reef-system")
     roles = yaml.safe_load_all(texts["reef/templates/rbac/clusterrole.yaml"])
     (rules,) = [role["rules"] for role in roles if role["kind"] == "ClusterRole"]
     granted = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}

@@ -183,6 +183,7 @@ class Operator:
             metrics=metrics,
             begun=self.observer.renew,
             listed=self.proof.expect,
+            ingresses=options.settings.ingress is not None,
             interval_s=options.resync_seconds,
         )
         self.parts: list[tuple[str, Coroutine[Any, Any, None]]] = [

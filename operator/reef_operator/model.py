@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import Any, Literal
 
 Object = Mapping[str, Any]  # a Kubernetes object as the API server writes it
-ChildKind = Literal["ConfigMap", "Secret", "Service", "NetworkPolicy", "Job", "Deployment"]
+ChildKind = Literal["ConfigMap", "Secret", "Service", "NetworkPolicy", "Ingress", "Job", "Deployment"]
 Child = tuple[ChildKind, str]  # kind and name of an object that a job owns
 
 
@@ -45,6 +45,15 @@ class Server:
 
 
 @dataclass(frozen=True, kw_only=True)
+class IngressSettings:
+    """What the Ingresses of all jobs have in common: the cluster's Ingress controller decides about it."""
+
+    class_name: str  # empty: the cluster's default class
+    annotations: Mapping[str, str]
+    controller: tuple[Mapping[str, Any], ...]  # NetworkPolicyPeers of the controller, at least one
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Settings of the operator's installation, for all jobs."""
 
@@ -57,6 +66,7 @@ class Settings:
     # NetworkPolicyPeers that may read the metrics of heads, in addition to the operator; empty: every pod may
     metrics_from: tuple[Mapping[str, Any], ...] = ()
     operator_namespace: str = ""
+    ingress: IngressSettings | None = None  # None: the operator makes no Ingresses, and has no rights on them
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,7 +55,7 @@ def head(job: str) -> str:
 
 
 def policy_server(job: str) -> str:
-    """Return the name of the Service of the head's policy server."""
+    """Return the name of the Service and of the Ingress of the head's policy server."""
     return f"{job}-policy"
 
 
@@ -113,7 +113,8 @@ def pool_hash(spec: JobSpec, pool: NodePool) -> str:
     The hash is computed from the document, not from the generated template, so a newer operator does not restart pods.
     """
     made_from = pool.model_dump(mode="json", by_alias=True, exclude=_SCALE, exclude_defaults=True)
-    return _hash([made_from, spec.image, spec.image_pull_policy, spec.image_pull_secrets])
+    secret = [spec.worker_secret] if spec.worker_secret else []
+    return _hash([made_from, spec.image, spec.image_pull_policy, spec.image_pull_secrets, *secret])
 
 
 def head_hash(spec: JobSpec) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reef.errors import ConfigError
-from reef_operator.model import Settings
+from reef_operator.model import IngressSettings, Settings
 from reef_operator.reading.forbidden import DEFAULT, FORBIDDABLE
 
 OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -80,6 +80,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
             forbidden=tuple(given.forbid),
             metrics_from=peers(given.metrics_from),
             operator_namespace=here,
+            ingress=ingress_settings(given.ingress),
         ),
         namespaces=() if given.all_namespaces else namespaces,
         own_namespace=here,
@@ -131,12 +132,7 @@ def parser(variables: Variables) -> argparse.ArgumentParser:
         metavar="NAMES",
         help=f"forbidden in templates of jobs, comma-separated: nothing, or some of {', '.join(FORBIDDABLE)}",
     )
-    add(
-        "--metrics-from",
-        default=of.text("METRICS_FROM", "[]"),
-        metavar="JSON",
-        help="NetworkPolicyPeers that may read the metrics of heads, besides this operator; []: every pod",
-    )
+    add_network_flags(made, variables)
     add("--log-format", choices=("json", "text"), default=of.text("LOG_FORMAT", "json"), help="format of log lines")
     add("--log-level", choices=("debug", "info", "warning", "error"), default=of.text("LOG_LEVEL", "info"))
     add(
@@ -164,6 +160,23 @@ def parser(variables: Variables) -> argparse.ArgumentParser:
         help="seconds between two requests to a head",
     )
     return made
+
+
+def add_network_flags(made: argparse.ArgumentParser, variables: Variables) -> None:
+    """Add the flags that say who reaches heads."""
+    add, of = made.add_argument, variables
+    add(
+        "--metrics-from",
+        default=of.text("METRICS_FROM", "[]"),
+        metavar="JSON",
+        help="NetworkPolicyPeers that may read the metrics of heads, besides this operator; []: every pod",
+    )
+    add(
+        "--ingress",
+        default=of.text("INGRESS", ""),
+        metavar="JSON",
+        help="lets jobs ask for an Ingress: className, annotations, and from, the NetworkPolicyPeers of its controller",
+    )
 
 
 class Variables:
@@ -210,13 +223,42 @@ def all_addresses() -> str:
         return "0.0.0.0"  # noqa: S104 (a pod)
 
 
+def from_json(text: str) -> Any:
+    """Return the value of a JSON text; None if it is not valid JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def are_peers(found: Any) -> bool:
+    """Whether a value is a list of mappings, as NetworkPolicyPeers are."""
+    return isinstance(found, list) and all(isinstance(peer, dict) for peer in found)
+
+
+def ingress_settings(text: str) -> IngressSettings | None:
+    """Parse what all Ingresses have in common; None for an empty text."""
+    if not text:
+        return None
+    given = from_json(text)
+    found: dict[str, Any] = {"className": "", "annotations": {}, "from": []}
+    found |= given if isinstance(given, dict) else {}
+    annotations, is_known = found["annotations"], len(found) == 3
+    texts = [found["className"], *annotations.values()] if isinstance(annotations, dict) else [None]
+    if not is_known or not all(isinstance(each, str) for each in texts) or not are_peers(found["from"] or None):
+        raise ConfigError(
+            f"--ingress (REEF_OPERATOR_INGRESS) is {text!r}, expected a JSON object with from, a list of at least one "
+            "NetworkPolicyPeer, and maybe className, a text, and annotations, texts by name; for example "
+            '{"className": "nginx", "from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": '
+            '"ingress-nginx"}}}]}'
+        )
+    return IngressSettings(class_name=found["className"], annotations=annotations, controller=tuple(found["from"]))
+
+
 def peers(text: str) -> tuple[Mapping[str, Any], ...]:
     """Parse a JSON list of NetworkPolicyPeers."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, list) or not all(isinstance(peer, dict) for peer in found):
+    found = from_json(text)
+    if not are_peers(found):
         raise ConfigError(
             f"--metrics-from (REEF_OPERATOR_METRICS_FROM) is {text!r}, expected a JSON list of NetworkPolicyPeers, "
             'for example [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]'

@@ -75,11 +75,12 @@ def _failure(situation: Situation) -> Outcome | None:
     if situation.head_job is None or pods.is_going(situation.head_job):
         # Its pods were stopped by the operator, or by a person who deleted the batch Job; it is created again.
         return None
-    given_up = situation.batch_condition("Failed")
-    if ended := _last_ended(situation):
-        code = pods.exit_code(ended)
+    # Any of the heads: servers before 1.26 start another one, which may have been killed meanwhile.
+    for head in situation.heads:
+        code = pods.exit_code(head)
         if code in situation.no_retry_exit_codes:
-            return Outcome("Failed", Reason.JOB_WRONG, f"{_end_message(ended)} (exit code {code} is not retried)")
+            return Outcome("Failed", Reason.JOB_WRONG, f"{_end_message(head)} (exit code {code} is not retried)")
+    given_up = situation.batch_condition("Failed")
     if given_up is None and _has_used_up_attempts(situation):
         given_up = "BackoffLimitExceeded"
     if given_up is None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from reef.api import JobStatus, NodePool
 from reef_operator import names
 from reef_operator.builders.config_map import config_map, data
 from reef_operator.builders.head_job import head_job
+from reef_operator.builders.ingress import ingress
 from reef_operator.builders.network_policy import network_policy
 from reef_operator.builders.parts import Blueprint
 from reef_operator.builders.pool_deployment import pool_deployment
@@ -17,7 +18,7 @@ from reef_operator.builders.service import policy_service, service
 from reef_operator.cleanup import clean_up, clean_up_dues, delete_orphaned, delete_pools
 from reef_operator.conditions import moment
 from reef_operator.events import transitions
-from reef_operator.model import Action, Create, Delete, Freshness, Patch, Plan
+from reef_operator.model import Action, Child, Create, Delete, Freshness, Object, Patch, Plan
 from reef_operator.phases import active_deadline, judge, silent_head_due, waiting_deadline
 from reef_operator.reading import pods
 from reef_operator.reading.readiness import missing_head_due, slow_start_due
@@ -110,7 +111,7 @@ def _head_grace_end(situation: Situation) -> datetime | None:
 
 
 def _provide(situation: Situation) -> Iterator[Action]:
-    """Create the objects that pods need to start: document, token, Services and NetworkPolicy."""
+    """Create the objects that pods need to start, and those that lead to them."""
     children, blueprint, name = situation.observed.children, Blueprint.of(situation), situation.name
     if ("ConfigMap", names.document(name)) not in children:
         yield Create(config_map(blueprint))
@@ -120,10 +121,20 @@ def _provide(situation: Situation) -> Iterator[Action]:
         yield Create(secret(blueprint, situation.observed.fresh_token))
     if ("Service", names.head(name)) not in children:
         yield Create(service(blueprint))
-    if situation.spec.external_input and ("Service", names.policy_server(name)) not in children:
-        yield Create(policy_service(blueprint))
     if ("NetworkPolicy", names.network_policy(name)) not in children:
         yield Create(network_policy(blueprint))
+    yield from _open_to_applications(blueprint, children)
+
+
+def _open_to_applications(blueprint: Blueprint, children: Mapping[Child, Object]) -> Iterator[Action]:
+    """Create the Service and the Ingress that lead to the policy server of the head, if the document has them."""
+    external, settings = blueprint.job.spec.external_input, blueprint.settings.ingress
+    if external is None:
+        return
+    if ("Service", names.policy_server(blueprint.name)) not in children:
+        yield Create(policy_service(blueprint))
+    if settings and external.ingress and ("Ingress", names.policy_server(blueprint.name)) not in children:
+        yield Create(ingress(blueprint, external.ingress, settings))
 
 
 def _head(situation: Situation, readable: bool) -> Iterator[Action]:

@@ -18,10 +18,10 @@ import yaml
 import reef_operator.options
 from reef_operator import names
 from reef_operator.connection.client import RESOURCES
-from reef_operator.model import Settings
+from reef_operator.model import IngressSettings, Settings
 from reef_operator.options import Options, parse
 from reef_operator.reading.forbidden import DEFAULT
-from reef_operator.runtime.watch import unwatched_children
+from reef_operator.runtime.watch import children_for_applications, unwatched_children
 
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -45,6 +45,12 @@ EVERYTHING: dict[str, Any] = {
     },
     "serviceAccount": {"annotations": {"cloud": "identity"}},
     "networkPolicy": {"enabled": True, "metricsFrom": [{"namespaceSelector": {}}], "restrictEgress": True},
+    "ingress": {
+        "enabled": True,
+        "className": "nginx",
+        "annotations": {"size": "16m"},
+        "from": [{"namespaceSelector": {}}],
+    },
     "monitoring": {
         "serviceMonitor": {"enabled": True, "additionalLabels": {"release": "prometheus"}},
         "podMonitor": {"enabled": True, "additionalLabels": {"release": "prometheus"}},
@@ -75,6 +81,7 @@ RIGHTS = {
     "events": "create patch",
     "leases": "list watch",  # the canary alone
 }
+INGRESS_RIGHTS = {"ingresses": "get create delete"}
 LEASES = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
 LEASE_RIGHTS = [
     {**LEASES, "verbs": ["create"]},
@@ -150,6 +157,22 @@ def test_namespaced_rights_are_the_same_there_and_none_elsewhere(render: Render)
     assert all(each["subjects"][0]["namespace"] == "reef-system" for each in bindings)
 
 
+@pytest.mark.parametrize("ways", [{}, NAMESPACED], ids=["cluster", "namespaces"])
+def test_rights_on_ingresses_come_with_the_value_that_allows_them(render: Render, ways: dict[str, Any]):
+    assert options(render(**ways)).settings.ingress is None
+    objects = render(**ways, ingress={"enabled": True, "from": [{"podSelector": {}}]})
+    roles = [each for each in objects if each["kind"] in ("Role", "ClusterRole") and "secrets" in rights(each)]
+    assert len(roles) == (2 if ways else 1)
+    assert all(rights(role) == RIGHTS | INGRESS_RIGHTS for role in roles)
+    found = options(objects).settings.ingress
+    assert found == IngressSettings(class_name="", annotations={}, controller=({"podSelector": {}},))
+
+
+def test_ingresses_without_a_controller_are_refused(render: Render):
+    with pytest.raises(helm_python.HelmError, match=r"ingress.from is empty: name the pods of the Ingress controller"):
+        render(ingress={"enabled": True})
+
+
 def test_its_own_namespace_is_the_default_of_the_namespaced_way(render: Render):
     roles = [each for each in render(watch={"allNamespaces": False}, namespace="mine") if each["kind"] == "Role"]
     assert {each["metadata"]["namespace"] for each in roles} == {"mine"}
@@ -158,20 +181,21 @@ def test_its_own_namespace_is_the_default_of_the_namespaced_way(render: Render):
 
 def test_rights_cover_exactly_the_kinds_that_the_operator_asks_for():
     asked = {plural for _, plural in RESOURCES.values()}
-    assert {resource.partition("/")[0] for resource in RIGHTS} == asked
+    assert {resource.partition("/")[0] for resource in RIGHTS | INGRESS_RIGHTS} == asked
 
 
 def test_every_right_to_write_is_used_and_every_use_has_its_right():
     sources = "".join(path.read_text() for path in sorted((ROOT / "operator").rglob("*.py")))
-    beside = {kind for kind, _ in unwatched_children("j")}  # orphans are removed too
+    beside = {kind for kind, _ in (*unwatched_children("j"), *children_for_applications("j", ingress=True))}  # orphans
     asked = {
         "create": re.findall(r'(?:\.built\(\s*"[^"]+",|client\.create\()\s*"(\w+)"', sources),
         "patch": re.findall(r'(?:\bPatch|client\.patch)\(\s*"(\w+)"', sources),
         "delete": [*re.findall(r'\bDelete\(\s*"(\w+)"', sources), *beside],
     }
     assert re.findall(r'patch\(\s*"RLTrainingJob"[^)]*', sources)[0].endswith('subresource="status"')
+    all_rights = RIGHTS | INGRESS_RIGHTS
     for verb, found in asked.items():
-        allowed = {resource.partition("/")[0] for resource, verbs in RIGHTS.items() if verb in verbs.split()}
+        allowed = {resource.partition("/")[0] for resource, verbs in all_rights.items() if verb in verbs.split()}
         assert {RESOURCES[kind][1] for kind in found} - {"leases"} == allowed, verb
     assert "patch" not in RIGHTS["rltrainingjobs"].split()
 
@@ -266,6 +290,9 @@ def test_the_operator_understands_its_settings(render: Render):
         forbidden=("serviceAccountName", "hostPath"),
         metrics_from=({"namespaceSelector": {}},),
         operator_namespace="from-the-pod",
+        ingress=IngressSettings(
+            class_name="nginx", annotations={"size": "16m"}, controller=({"namespaceSelector": {}},)
+        ),
     )
     assert few.settings.forbidden == DEFAULT
     assert options(render(templates={"forbid": []})).settings.forbidden == ()

@@ -111,6 +111,7 @@ GOOD: dict[str, Object] = {
     "longest-names": job("j" * 50, workers=[{"name": "p" * 6}]),
     "claim": job(checkpoint={"storage": {"persistentVolumeClaim": CLAIM}}),
     "uri": job(checkpoint={"storage": {"uri": "s3://a/b", "secretRef": {"name": "s"}}}),
+    "ingress": job(externalInput={"tokenSecretRef": {"name": "game"}, "ingress": {"host": "game.example.com"}}),
     "minimum": job(workers=[{"name": "a", "replicas": 2, "minReplicas": 2}]),
     "minimum-of-one": job(workers=[{"name": "a", "minReplicas": 1}]),
     "kinds": job(tune={"parameters": {"lr": {"grid": [1, "a", {"b": None}]}, "gamma": {"uniform": [0.9, 1]}}}),
@@ -153,6 +154,14 @@ WRONG: dict[str, tuple[Object, list[str]]] = {
     "from-anybody": (
         job(externalInput={"tokenSecretRef": {"name": "game"}, "from": [{}]}),
         ["spec.externalInput.from[0]", "at least 1"],
+    ),
+    "nobody": (
+        job(externalInput={"tokenSecretRef": {"name": "game"}}),
+        ["spec.externalInput", "add from, the pods that may, or ingress"],
+    ),
+    "no-host": (
+        job(externalInput={"tokenSecretRef": {"name": "game"}, "ingress": {}}),
+        ["spec.externalInput.ingress.host", "Required value"],
     ),
     "unknown": (job(suspnd=True), ['unknown field "spec.suspnd"']),
     "unknown-in-pool": (job(workers=[{"name": "a", "replica": 2}]), ['unknown field "spec.workers[0].replica"']),

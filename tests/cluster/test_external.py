@@ -156,6 +156,37 @@ def test_an_application_of_another_namespace_plays_and_survives_the_head(
     wait_until("what was made for applications to go", lambda: not own_cluster.kubectl(*left).strip())
 
 
+def test_an_ingress_leads_to_the_job_with_the_rights_that_the_chart_gives(
+    reef: Installation, cluster: Cluster, namespace: str, without_operator: Any
+) -> None:
+    """It comes and goes with the job; there is no controller here that would act on it."""
+    without_operator()
+    controller = {"namespaceSelector": {"matchLabels": {"team": "network"}}}
+    size = {"example.com/size": "16m"}
+    ingress = {"enabled": True, "className": "outside", "annotations": size, "from": [controller]}
+    with cluster.namespace("operator") as own:
+        second = Installation(cluster, own, "second")
+        second.install(
+            watch={"allNamespaces": False, "namespaces": [namespace]}, crds={"install": False}, ingress=ingress
+        )
+        job = game("results", "nobody")
+        asked = {"host": "game.example.com", "tlsSecretName": "game-tls"}
+        job["spec"] |= {"externalInput": {"tokenSecretRef": {"name": "game-token"}, "ingress": asked}, "checkpoint": {}}
+        cluster.apply(json.dumps(job), namespace=namespace)
+        second.wait_for_phase("game", "Pending", "Provisioning", namespace=namespace)
+        group = f"/apis/networking.k8s.io/v1/namespaces/{namespace}"
+        made = cluster.api.request("GET", f"{group}/ingresses/game-policy")
+        assert made["metadata"]["annotations"] == size
+        assert made["spec"]["ingressClassName"] == "outside"
+        assert made["spec"]["tls"] == [{"hosts": ["game.example.com"], "secretName": "game-tls"}]
+        policy = cluster.api.request("GET", f"{group}/networkpolicies/game")
+        assert policy["spec"]["ingress"][-1]["from"] == [controller]
+        cluster.kubectl("delete", "rltrainingjob", "game", "-n", namespace)
+        left = ("get", "ingresses", "-n", namespace, "-o", "name")
+        wait_until("the Ingress to go", lambda: not cluster.kubectl(*left).strip())
+        second.uninstall()
+
+
 def check_others_are_kept_out(cluster: OwnCluster, namespace: str, players: str, address: str) -> None:
     """By the NetworkPolicy where the network enforces it, which that of this cluster does not, and by the token."""
     policy = cluster.api.request("GET", f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies/game")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,26 @@ def test_a_sweep_is_kept_in_the_store(reef: Installation, own_cluster: OwnCluste
     place = end["bestTrial"]["checkpoint"]
     assert place.startswith(f"{URI}/{namespace}/swept-") and place.endswith("/checkpoint_000010")
     assert list(store.folder.glob(f"{place.removeprefix('s3://')}-*/manifest.json")), "after its writer"
+
+
+def test_a_rollout_worker_in_a_pod_of_its_own_writes_episodes_into_the_store(
+    reef: Installation, own_cluster: OwnCluster, namespace: str, store: S3
+) -> None:
+    """By the credentials of the checkpoints, which pods of workers get as the settings name a store."""
+    recorded = {"output": "s3://bucket/episodes", "output_max_file_size": 65536}  # files are complete while it trains
+    job = small_job("recorded", config=recorded, workers=[pool()], checkpoint=checkpoint(), iterations=300)
+    own_cluster.apply(job, namespace=namespace)
+    reef.wait("recorded", lambda now: now.get("phase") == "Running", namespace=namespace, timeout_s=240)
+    secret = [{"secretRef": {"name": "store"}}]
+    for component in ("head", "worker"):
+        (pod,) = reef.pods("recorded", namespace, component)
+        assert pod["spec"]["containers"][0]["envFrom"] == secret, component
+    end = reef.wait_for_phase("recorded", "Succeeded", "Failed", namespace=namespace)
+    assert end["phase"] == "Succeeded", end["message"]
+    written = [path for path in (store.folder / "bucket" / "episodes").iterdir() if path.is_file()]
+    assert written and all("_worker-1" in path.name for path in written), written
+    steps = [step for path in written for line in path.read_text().splitlines() for step in json.loads(line)["steps"]]
+    assert len(steps) > 64, "more than a batch"
 
 
 def test_a_bucket_that_is_not_there_fails_the_job_and_says_so(

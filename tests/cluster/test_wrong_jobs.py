@@ -73,6 +73,10 @@ INVALID: dict[str, tuple[Job, list[str]]] = {  # by the operator, if the definit
         wrong("runtime-env", runtimeEnv={"working_dir": "https://somewhere/code.zip"}),
         ["spec.runtimeEnv.working_dir", "'https://somewhere/code.zip'", "name its folder"],
     ),
+    "ingress": (
+        wrong("ingress", externalInput={"tokenSecretRef": {"name": "game"}, "ingress": {"host": "game.example.com"}}),
+        ["spec.externalInput.ingress.host", "'game.example.com'", "ingress.enabled=true", "Service ingress-policy"],
+    ),
     "misspelt": (
         wrong("misspelt", config={"trian_batch_size": 64, "model": {"fcnet_hidens": [8]}}),
         ["spec.config", "trian_batch_size: PPO has no such setting. Did you mean", "model.fcnet_hidens"],
@@ -144,8 +148,11 @@ def test_what_only_the_trainer_knows_fails_at_once(reef: Installation, cluster: 
     assert all(part in status["message"] for part in parts), status["message"]
     assert "exit code 2 is not retried" in status["message"]
     assert condition(status, "Failed")[:2] == ("True", "JobWrong")
-    reasons = {reason for reason, _ in reef.events(name, crowd)}
-    assert not reasons & {"Retrying", "Running"}, "servers before 1.26 start a second head, which is ended at once"
+    told = reef.events(name, crowd)
+    assert "Running" not in {reason for reason, _ in told}
+    # A machine under load may kill a head that is slow to start, and such a head is retried.
+    retried = [message for reason, message in told if reason == "Retrying" and "exit code 2" in message]
+    assert not retried, "servers before 1.26 start a second head, which is ended at once"
 
 
 # -- what is right in itself, but does not work here -----------------------------------------------------------------

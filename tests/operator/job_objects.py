@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from reef_operator.builders.parts import Blueprint
-from reef_operator.model import Create, Delete, Observed, Patch, Plan, Progress, Server, Settings
+from reef_operator.model import Create, Delete, IngressSettings, Observed, Patch, Plan, Progress, Server, Settings
 from reef_operator.reading.situation import Situation
 from reef_operator.reconcile import reconcile
 
@@ -20,6 +20,9 @@ NAME, NAMESPACE, UID = "pole", "training", "job-uid"
 TOKEN = "0123456789abcdef" * 4
 CLAIM = {"storage": {"persistentVolumeClaim": {"claimName": "results"}}}
 EXTERNAL = {"tokenSecretRef": {"name": "game"}, "from": [{"podSelector": {"matchLabels": {"app": "game"}}}]}
+FROM_OUTSIDE = {"tokenSecretRef": {"name": "game"}, "ingress": {"host": "game.example.com"}}
+CONTROLLER = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}
+INGRESSES = Settings(ingress=IngressSettings(class_name="", annotations={}, controller=(CONTROLLER,)))
 
 
 def at(seconds: float) -> str:

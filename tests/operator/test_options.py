@@ -9,6 +9,7 @@ import pytest
 
 from reef.errors import ConfigError
 from reef_operator import options
+from reef_operator.model import IngressSettings
 from reef_operator.options import parse
 from reef_operator.reading.forbidden import DEFAULT
 
@@ -56,6 +57,33 @@ def test_readers_of_metrics_are_peers_of_a_network_policy():
     for wrong in ("monitoring", "{}", '["monitoring"]'):
         with pytest.raises(ConfigError, match="expected a JSON list of NetworkPolicyPeers"):
             parse([f"--metrics-from={wrong}"], {})
+
+
+def test_ingresses_are_made_only_if_their_controller_is_let_in():
+    assert parse([], {}).settings.ingress is None
+    peer = {"namespaceSelector": {}}
+    found = parse([], {"REEF_OPERATOR_INGRESS": '{"from": [{"namespaceSelector": {}}], "annotations": {"a": "b"}}'})
+    assert found.settings.ingress == IngressSettings(class_name="", annotations={"a": "b"}, controller=(peer,))
+    flag = ["--ingress", '{"className": "nginx", "from": [{"namespaceSelector": {}}]}']
+    assert parse(flag, {}).settings.ingress == IngressSettings(class_name="nginx", annotations={}, controller=(peer,))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "nginx",
+        "{}",
+        '{"from": []}',
+        '{"from": ["nginx"]}',
+        '{"from": [{}], "class": "nginx"}',
+        '{"from": [{}], "className": 1}',
+        '{"from": [{}], "annotations": {"a": 1}}',
+        '{"from": [{}], "annotations": "a"}',
+    ],
+)
+def test_wrong_settings_of_ingresses_are_shown_with_an_example(wrong):
+    with pytest.raises(ConfigError, match=r"--ingress \(REEF_OPERATOR_INGRESS\) is .*expected a JSON object with from"):
+        parse([f"--ingress={wrong}"], {})
 
 
 def test_the_canary_is_where_a_watch_looks():

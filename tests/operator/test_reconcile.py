@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from job_objects import (
     CLAIM,
     EXTERNAL,
+    FROM_OUTSIDE,
+    INGRESSES,
     NAME,
     World,
     at,
@@ -34,7 +36,7 @@ from job_objects import (
 )
 
 from reef_operator.conditions import ConditionType, Reason
-from reef_operator.model import Create, Delete, Freshness, Patch, Server
+from reef_operator.model import Create, Delete, Freshness, Patch, Server, Settings
 from reef_operator.reading.situation import Situation
 from reef_operator.reconcile import reconcile
 from reef_operator.runtime.watch import trim_pod
@@ -70,6 +72,25 @@ def test_applications_get_a_service_of_their_own_which_is_made_again() -> None:
     del world.children["Service", "pole-policy"]
     world.settle()
     assert "Service/pole-policy" in world.kinds()
+
+
+def test_applications_outside_of_the_cluster_get_an_ingress_which_is_made_again() -> None:
+    world = World(job(externalInput=FROM_OUTSIDE), settings=INGRESSES)
+    world.settle()
+    assert world.kinds() == sorted([*HEAD_OBJECTS, "Ingress/pole-policy", "Service/pole-policy"])
+    del world.children["Ingress", "pole-policy"]
+    world.settle()
+    assert "Ingress/pole-policy" in world.kinds()
+
+
+def test_a_job_keeps_its_ingress_when_no_others_are_allowed() -> None:
+    world = World(job(externalInput=FROM_OUTSIDE), settings=INGRESSES)
+    world.settle()
+    world.settings = Settings()
+    world.settle()
+    assert world.phase == "Pending" and "Ingress/pole-policy" in world.kinds()
+    new = new_world(externalInput=FROM_OUTSIDE)
+    assert new.phase == "Invalid" and new.kinds() == []
 
 
 def test_a_head_behind_scheduling_gates_names_them_and_waits_no_longer_than_it_may() -> None:
@@ -607,6 +628,16 @@ def test_a_wrong_job_fails_although_kubernetes_has_started_the_next_head_already
     assert world.status["message"] == "env='CartPol-v1' is not registered (exit code 2 is not retried)"
     assert world.children["Job", "pole-head"]["spec"]["parallelism"] == 0, "which ends the next one"
     assert Reason.RETRYING not in world.told
+
+
+@pytest.mark.parametrize("killed", [{}, {"deletionTimestamp": at(2)}], ids=["by the kernel", "as the job has failed"])
+def test_a_wrong_job_fails_although_the_next_head_was_killed_meanwhile(killed: dict[str, str]) -> None:
+    world = new_world()
+    other = head("pole-head-b", created=1, **ended(143))
+    other["metadata"] |= killed
+    world.put(head(**ended(2, result("env='CartPol-v1' is not registered"))), other)
+    assert world.phase == "Failed" and Reason.RETRYING not in world.told
+    assert world.status["message"] == "env='CartPol-v1' is not registered (exit code 2 is not retried)"
 
 
 @pytest.mark.parametrize("state", ["training", "starting"])

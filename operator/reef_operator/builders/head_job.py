@@ -7,7 +7,7 @@ from typing import Any
 from reef.api.external import POLICY_PORT, TOKEN_VARIABLE
 from reef_operator import names
 from reef_operator.builders.parts import Blueprint
-from reef_operator.builders.pod_template import pod_template, variable
+from reef_operator.builders.pod_template import from_secret, pod_template, variable
 
 STORAGE_FOLDER = "/var/lib/reef"
 
@@ -115,5 +115,5 @@ def _storage_mount(blueprint: Blueprint) -> dict[str, Any]:
 def _credentials(blueprint: Blueprint) -> dict[str, Any]:
     storage = blueprint.job.spec.checkpoint.storage
     if storage and storage.secret_ref:
-        return {"envFrom": [{"secretRef": {"name": storage.secret_ref.name}}]}
+        return {"envFrom": from_secret(storage.secret_ref.name)}
     return {}

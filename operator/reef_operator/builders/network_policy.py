@@ -14,7 +14,7 @@ def network_policy(blueprint: Blueprint) -> dict[str, Any]:
     """Return the policy.
 
     The job's pods reach each other; the operator and Prometheus reach metrics and progress; the applications that the
-    document names reach the policy server.
+    document names, and the Ingress controller if the job has an Ingress, reach the policy server.
     """
     own_pods = {"matchLabels": {names.JOB_LABEL: blueprint.name}}
     spec = {
@@ -47,6 +47,11 @@ def _readers(blueprint: Blueprint) -> dict[str, Any]:
 
 
 def _applications(blueprint: Blueprint) -> Iterator[dict[str, Any]]:
-    if external := blueprint.job.spec.external_input:
-        clients = [client.model_dump(mode="json", by_alias=True, exclude_defaults=True) for client in external.from_]
-        yield {"from": clients, "ports": _ports(POLICY_PORT)}
+    external, ingress = blueprint.job.spec.external_input, blueprint.settings.ingress
+    if external is None:
+        return
+    clients = [client.model_dump(mode="json", by_alias=True, exclude_defaults=True) for client in external.from_]
+    controller = ingress.controller if ingress and external.ingress else ()
+    # A rule without peers would let in every pod.
+    if peers := [*clients, *controller]:
+        yield {"from": peers, "ports": _ports(POLICY_PORT)}

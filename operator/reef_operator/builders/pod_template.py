@@ -155,6 +155,11 @@ def _environment(blueprint: Blueprint, settings: PodSettings) -> list[dict[str, 
     ]
 
 
+def from_secret(name: str) -> list[dict[str, Any]]:
+    """Return the entry of `envFrom` that makes every key of a Secret an environment variable."""
+    return [{"secretRef": {"name": name}}]
+
+
 def variable(name: str, value: str) -> dict[str, Any]:
     """Return an environment variable."""
     return {"name": name, "value": value}

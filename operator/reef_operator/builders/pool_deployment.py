@@ -7,7 +7,7 @@ from typing import Any
 from reef.api import NodePool
 from reef_operator import names
 from reef_operator.builders.parts import Blueprint
-from reef_operator.builders.pod_template import pod_template, variable
+from reef_operator.builders.pod_template import from_secret, pod_template, variable
 from reef_operator.builders.service import head_address
 
 JOINED_FILE = "/tmp/reef/joined"  # noqa: S108 - on the pod's own volume; it exists while the worker has joined a head
@@ -34,6 +34,7 @@ def pool_deployment(blueprint: Blueprint, pool: NodePool) -> dict[str, Any]:
 
 
 def _template(blueprint: Blueprint, pool: NodePool, labels: dict[str, str]) -> dict[str, Any]:
+    secret = blueprint.job.spec.worker_secret
     return pod_template(
         blueprint,
         pool,
@@ -45,6 +46,7 @@ def _template(blueprint: Blueprint, pool: NodePool, labels: dict[str, str]) -> d
                 variable("REEF_HEAD_ADDRESS", head_address(blueprint)),
                 variable("REEF_POOL", pool.name),
             ],
+            **({"envFrom": from_secret(secret)} if secret else {}),
             "readinessProbe": {
                 "exec": {"command": ["test", "-e", JOINED_FILE]},
                 "periodSeconds": 3,

@@ -26,6 +26,7 @@ RESOURCES = {
     "Pod": ("/api/v1", "pods"),
     "Event": ("/api/v1", "events"),
     "NetworkPolicy": ("/apis/networking.k8s.io/v1", "networkpolicies"),
+    "Ingress": ("/apis/networking.k8s.io/v1", "ingresses"),
     "Job": ("/apis/batch/v1", "jobs"),
     "Deployment": ("/apis/apps/v1", "deployments"),
     "Lease": ("/apis/coordination.k8s.io/v1", "leases"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,14 +81,15 @@ def _sources(observed: Observed) -> Sources:
         identity={key: metadata[key] for key in ("name", "namespace", "uid")},
         spec=observed.job.get("spec"),
         refusal=observed.job.get(names.REFUSAL),
-        stored=_stored(children.get(("ConfigMap", names.document(metadata["name"])))),
+        stored=stored_document(children.get(("ConfigMap", names.document(metadata["name"])))),
         has_head_job=has_head_job,
         is_running=has_head_job or bool(observed.pods),
         settings=observed.settings,
     )
 
 
-def _stored(config_map: Object | None) -> dict[str, Any] | None:
+def stored_document(config_map: Object | None) -> dict[str, Any] | None:
+    """Return the content of a job's ConfigMap, not validated apart from its `spec`, a mapping; None without one."""
     try:
         document = json.loads(((config_map or {}).get("data") or {})[names.DOCUMENT_KEY])
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -114,7 +115,7 @@ def _asked(sources: Sources, former: Mapping[str, Any] | None) -> Resolved | str
     _fill_in_image(sources, spec, former)
     try:
         job = job_from_document(_document(sources, spec), "the document", accepted=same)
-        if problems := violations(spec, sources.settings.forbidden):
+        if problems := [*violations(spec, sources.settings.forbidden), *_unavailable(job, sources, former)]:
             return "; ".join(problems)
         if restored := _restore(sources, spec, former):
             edits = [_edit(*change) for change in restored if change[0] in IMMUTABLE]
@@ -126,6 +127,18 @@ def _asked(sources: Sources, former: Mapping[str, Any] | None) -> Resolved | str
         accepted = Finding(ConditionType.DOCUMENT_ACCEPTED, False, Reason.IMMUTABLE_FIELD, "; ".join(edits))
     job = _fold_replicas(spec, job)
     return Resolved(document=_document(sources, spec), job=job, accepted=accepted, sources=sources)
+
+
+def _unavailable(job: RLTrainingJob, sources: Sources, former: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield what this installation cannot do for a new job; an existing one keeps what it has."""
+    external = job.spec.external_input
+    if external and external.ingress and former is None and sources.settings.ingress is None:
+        yield (
+            f"spec.externalInput.ingress.host is {external.ingress.host!r}, and this operator makes no Ingresses. An "
+            "administrator can allow them with ingress.enabled=true in the chart's values; or replace it by an Ingress "
+            f"of your own to the Service {names.policy_server(sources.identity['name'])}, with the pods of its "
+            "controller in from"
+        )
 
 
 def _document(sources: Sources, spec: Any) -> dict[str, Any]:

@@ -8,16 +8,18 @@ import json
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from reef_operator import names
 from reef_operator.connection.client import Client
 from reef_operator.model import Child, ChildKind, Freshness, Object, Observed, Progress, Server, Settings
+from reef_operator.reading.document import stored_document
 from reef_operator.runtime.queue import Key
 from reef_operator.runtime.watch import (
     Stores,
+    children_for_applications,
     is_older,
     is_owned_by,
     key_of,
@@ -83,16 +85,28 @@ class Observer:
         phase = (job.get("status") or {}).get("phase")
         if memory.read_again is not None and (phase in ENDED or time.monotonic() < memory.read_again):
             return
-        namespace, name = key_of(job)
-        found: dict[Child, Object] = {}
         # A new job, without a status, has no children yet.
-        if phase:
-            for child in unwatched_children(name):
-                body = await self._client.get(child[0], namespace, child[1])
-                if body is not None and is_owned_by(body, job["metadata"]["uid"]):
-                    found[child] = trim_whole(body)
-        memory.unwatched = found
+        memory.unwatched = await self._unwatched_now(job) if phase else {}
         memory.read_again = time.monotonic() + self._reread_s * random.uniform(0.5, 1.0)  # noqa: S311 (spread)
+
+    async def _unwatched_now(self, job: Object) -> dict[Child, Object]:
+        name = key_of(job)[1]
+        found = await self._existing(job, unwatched_children(name))
+        document = stored_document(found.get(("ConfigMap", names.document(name)))) or job
+        external = document["spec"].get("externalInput") if isinstance(document["spec"], Mapping) else None
+        if not external:
+            return found
+        ingress = self._settings.ingress is not None and isinstance(external, Mapping) and "ingress" in external
+        return found | await self._existing(job, children_for_applications(name, ingress=ingress))
+
+    async def _existing(self, job: Object, children: Iterable[Child]) -> dict[Child, Object]:
+        """Read children that are not watched, one after the other; return those that exist and belong to the job."""
+        found: dict[Child, Object] = {}
+        for child in children:
+            body = await self._client.get(child[0], key_of(job)[0], child[1])
+            if body is not None and is_owned_by(body, job["metadata"]["uid"]):
+                found[child] = trim_whole(body)
+        return found
 
     def known(self, job: Object, memory: Memory) -> Observed:
         """Return an observation from the caches."""

@@ -17,6 +17,7 @@ from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.queue import Key, Turns, Urgency, WorkQueue, log_fields
 from reef_operator.runtime.watch import (
     Stores,
+    children_for_applications,
     is_older,
     is_owned_by,
     job_of_label,
@@ -42,6 +43,7 @@ class Upkeep:
         metrics: counters.
         begun: called at the start of a round with the capabilities of the API server.
         listed: called with every listed job, which the watch must have delivered too.
+        ingresses: whether the operator makes Ingresses, and may read and delete them.
         interval_s: pause between two rounds.
     """
 
@@ -55,6 +57,7 @@ class Upkeep:
         metrics: Metrics,
         begun: Callable[[Server], None] = lambda server: None,
         listed: Callable[[Object], None] = lambda job: None,
+        ingresses: bool = False,
         interval_s: float = 240.0,
     ) -> None:
         self._client = client
@@ -64,6 +67,7 @@ class Upkeep:
         self._metrics = metrics
         self._begun = begun
         self._listed = listed
+        self._ingresses = ingresses
         self._interval_s = interval_s
         self._suspects: set[Key] = set()  # jobs whose children looked like orphans in the last round
 
@@ -154,7 +158,8 @@ class Upkeep:
         children: list[tuple[str, Object]] = [
             (kind, found) for kind, store in self._stores.owned.items() for found in store.of_job(key)
         ]
-        for child in unwatched_children(key[1]):
+        # Whether a deleted job had a policy server is not known.
+        for child in (*unwatched_children(key[1]), *children_for_applications(key[1], ingress=self._ingresses)):
             beside = await self._client.get(child[0], key[0], child[1])
             if beside is not None:
                 children.append((child[0], beside))

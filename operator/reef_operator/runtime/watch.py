@@ -233,14 +233,19 @@ class Watch:
 
 
 def unwatched_children(job: str) -> tuple[Child, ...]:
-    """Kind and name of a job's objects that are not watched."""
+    """Kind and name of the objects that every job has, and that are not watched."""
     return (
         ("ConfigMap", names.document(job)),
         ("Secret", names.token(job)),
         ("Service", names.head(job)),
-        ("Service", names.policy_server(job)),
         ("NetworkPolicy", names.network_policy(job)),
     )
+
+
+def children_for_applications(job: str, *, ingress: bool) -> tuple[Child, ...]:
+    """Kind and name of the objects that a job with `spec.externalInput` has in addition; none of them is watched."""
+    service: Child = ("Service", names.policy_server(job))
+    return (service, ("Ingress", names.policy_server(job))) if ingress else (service,)
 
 
 def key_of(found: Object) -> Key:

@@ -152,6 +152,7 @@ class ControlPlane:
             "node-monitor-grace-period": "20s",
             "kube-api-qps": 200,
             "kube-api-burst": 400,
+            "v": 2,  # the log says which objects the garbage collector deletes
         }
         self._start("kube-controller-manager", self._binaries.folder / "kube-controller-manager", manager)
         scheduler = {

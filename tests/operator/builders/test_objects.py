@@ -5,27 +5,41 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from job_objects import CLAIM, EXTERNAL, TOKEN, blueprint, pool
+from job_objects import CLAIM, CONTROLLER, EXTERNAL, FROM_OUTSIDE, INGRESSES, TOKEN, blueprint, pool
 from kubernetes import client
 
+from reef.api.external import PolicyIngress
 from reef_operator import names
 from reef_operator.builders.config_map import config_map
 from reef_operator.builders.head_job import head_job
+from reef_operator.builders.ingress import ingress
 from reef_operator.builders.network_policy import network_policy
 from reef_operator.builders.parts import Blueprint
 from reef_operator.builders.pool_deployment import pool_deployment
 from reef_operator.builders.secret import secret
 from reef_operator.builders.service import head_address, policy_service, service
-from reef_operator.model import Server, Settings
+from reef_operator.model import IngressSettings, Server, Settings
+
+
+def built_ingress(blueprint: Blueprint) -> dict[str, Any]:
+    """The Ingress of the document; without one, an Ingress in which every field is set."""
+    external = blueprint.job.spec.external_input
+    everything = PolicyIngress(host="game.example.com", tls_secret_name="game-tls")
+    asked = external.ingress if external and external.ingress else everything
+    settings = blueprint.settings.ingress or IngressSettings(class_name="c", annotations={"a": "b"}, controller=())
+    return ingress(blueprint, asked, settings)
+
 
 BUILDERS: dict[str, Callable[[Blueprint], dict[str, Any]]] = {
     "V1ConfigMap": config_map,
     "V1Secret": lambda blueprint: secret(blueprint, TOKEN),
     "V1Service": service,
     "V1NetworkPolicy": network_policy,
+    "V1Ingress": built_ingress,
     "V1Job": head_job,
     "V1Deployment": lambda blueprint: pool_deployment(blueprint, blueprint.job.spec.workers[0]),
 }
@@ -140,6 +154,44 @@ def test_the_network_policy_lets_in_the_applications_that_are_named_and_no_other
     assert applications == {"from": peers, "ports": [{"port": 9900, "protocol": "TCP"}]}
 
 
+def test_the_ingress_leads_from_its_host_to_the_service_for_applications_by_tls_alone() -> None:
+    tls = {"host": "game.example.com", "tlsSecretName": "game-tls"}
+    settings = IngressSettings(class_name="nginx", annotations={"size": "16m"}, controller=(CONTROLLER,))
+    given = blueprint(externalInput=FROM_OUTSIDE | {"ingress": tls}, settings=Settings(ingress=settings))
+    made, service = built_ingress(given), policy_service(given)
+    assert made["metadata"]["annotations"] == {"size": "16m"}
+    assert made["spec"]["ingressClassName"] == "nginx"
+    assert made["spec"]["tls"] == [{"hosts": ["game.example.com"], "secretName": "game-tls"}]
+    (rule,) = made["spec"]["rules"]
+    (path,) = rule["http"]["paths"]
+    assert (rule["host"], path["path"], path["pathType"]) == ("game.example.com", "/", "Prefix")
+    port = service["spec"]["ports"][0]["port"]
+    assert path["backend"] == {"service": {"name": service["metadata"]["name"], "port": {"number": port}}}
+
+
+def test_an_ingress_has_the_clusters_class_and_the_controllers_certificate_unless_others_are_named() -> None:
+    made = built_ingress(blueprint(externalInput=FROM_OUTSIDE, settings=INGRESSES))
+    assert "annotations" not in made["metadata"] and "ingressClassName" not in made["spec"]
+    assert made["spec"]["tls"] == [{"hosts": ["game.example.com"]}]
+
+
+def test_the_network_policy_lets_in_the_ingress_controller_only_where_it_leads_to_the_job() -> None:
+    def peers(external: dict[str, Any], settings: Settings = INGRESSES) -> Any:
+        rules = network_policy(blueprint(externalInput=external, settings=settings))["spec"]["ingress"][2:]
+        assert all(rule["ports"] == [{"port": 9900, "protocol": "TCP"}] for rule in rules)
+        return [rule["from"] for rule in rules]
+
+    assert peers(FROM_OUTSIDE) == [[CONTROLLER]]
+    assert peers(FROM_OUTSIDE | {"from": EXTERNAL["from"]}) == [[*EXTERNAL["from"], CONTROLLER]]
+    assert peers(EXTERNAL) == [EXTERNAL["from"]]
+
+
+def test_no_pod_is_let_in_when_ingresses_are_not_allowed_any_more() -> None:
+    """A rule without peers would let in all; the document was valid when the job was created."""
+    given = replace(blueprint(externalInput=FROM_OUTSIDE, settings=INGRESSES), settings=Settings())
+    assert len(network_policy(given)["spec"]["ingress"]) == 2
+
+
 def test_the_network_policy_lets_in_the_jobs_own_pods_and_metrics_from_anywhere() -> None:
     spec = network_policy(blueprint())["spec"]
     own = {"matchLabels": {"reef.dev/job": "pole"}}
@@ -167,3 +219,32 @@ def test_storage_credentials_and_claims_are_the_heads_alone() -> None:
     for spec in ({"checkpoint": CLAIM}, EVERYTHING):
         workers = json.dumps(pool_deployment(blueprint(**spec), blueprint(**spec).job.spec.workers[0]))
         assert "envFrom" not in workers and "persistentVolumeClaim" not in workers and "REEF_STORAGE" not in workers
+
+
+STORED = {"checkpoint": {"storage": {"uri": "s3://b/f", "secretRef": {"name": "s3"}}}}
+IN_STORE = {"output": "s3://b/episodes"}
+SWEEP = {"parameters": {"lr": {"grid": [0.1, 0.2]}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "given"),
+    [
+        ({"config": IN_STORE}, True),
+        ({"config": {"output": "az://container/episodes"}}, True),
+        ({"config": {"evaluation_config": IN_STORE}}, True),
+        ({"config": {"output": "/data/episodes"}}, False),
+        ({"config": {"output": "file:///data"}}, False),
+        ({"config": {"input_": ["episodes", "s3://b/episodes"]}}, True),
+        ({"config": {"input_": {"gs://b/episodes": 1.0}}}, True),
+        ({"config": {"input_": "minari://D4RL/door/human-v2"}}, False),
+        ({"config": {"env_config": {"levels": "s3://b/levels"}}}, False),
+        ({"tune": {"parameters": {"input_": {"choice": ["s3://b/good", "s3://b/all"]}}}}, True),
+        ({"tune": SWEEP}, False),
+        ({"config": IN_STORE, "checkpoint": CLAIM}, False),
+        ({"config": IN_STORE, "checkpoint": {"storage": {"uri": "s3://b/f"}}}, False),
+    ],
+)
+def test_workers_get_the_stores_credentials_only_if_they_use_a_store(spec: dict[str, Any], given: bool) -> None:
+    plan = blueprint(**STORED | spec)
+    (container,) = pool_deployment(plan, plan.job.spec.workers[0])["spec"]["template"]["spec"]["containers"]
+    assert container.get("envFrom", []) == [{"secretRef": {"name": "s3"}}] * given

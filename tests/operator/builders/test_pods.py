@@ -285,6 +285,13 @@ def test_what_makes_new_pods_necessary(fields: dict[str, Any], same: bool) -> No
     assert (pool_hash(before) == pool_hash(after)) is same
 
 
+def test_workers_that_begin_to_use_the_store_are_made_again() -> None:
+    stored = {"checkpoint": {"storage": {"uri": "s3://b/f", "secretRef": {"name": "s3"}}}}
+    before, other = blueprint(**stored), blueprint(**stored, config={"lr": 0.1})
+    assert pool_hash(before) == pool_hash(other) == pool_hash(blueprint())
+    assert pool_hash(before) != pool_hash(blueprint(**stored, config={"output": "s3://b/episodes"}))
+
+
 def test_another_operators_settings_make_no_new_pods_necessary() -> None:
     before, after = blueprint(), blueprint(settings=Settings(cluster_domain="other", linger_seconds=5))
     assert pool_hash(before) == pool_hash(after)

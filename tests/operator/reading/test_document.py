@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from job_objects import CLAIM, EXTERNAL, NAME, NOW, head, job, observed, pool
+from job_objects import CLAIM, EXTERNAL, FROM_OUTSIDE, INGRESSES, NAME, NOW, head, job, observed, pool
 
 from reef.api import RLTrainingJob
 from reef.api.schema import custom_resource_definition
@@ -91,6 +91,25 @@ def test_immutable_fields_keep_their_value(path: str, back: bool) -> None:
     assert resolved.job.spec.external_input == original.spec.external_input
     assert resolved.accepted.reason is Reason.IMMUTABLE_FIELD
     assert f"spec.{path} cannot be changed from" in resolved.accepted.message
+
+
+def test_an_ingress_is_refused_where_the_operator_makes_none() -> None:
+    resolved = resolve(observed(job(externalInput=FROM_OUTSIDE)))
+    assert resolved.document is None and resolved.accepted.reason is Reason.INVALID_DOCUMENT
+    for part in (
+        "spec.externalInput.ingress.host is 'game.example.com', and this operator makes no Ingresses",
+        "ingress.enabled=true in the chart's values",
+        "to the Service pole-policy, with the pods of its controller in from",
+    ):
+        assert part in resolved.accepted.message
+    assert resolve(observed(job(externalInput=FROM_OUTSIDE), settings=INGRESSES)).document is not None
+
+
+def test_a_job_that_has_an_ingress_goes_on_when_no_others_are_allowed() -> None:
+    document = resolve(observed(job(externalInput=FROM_OUTSIDE), settings=INGRESSES)).document
+    config_map = {"metadata": {"name": f"{NAME}-job"}, "data": {"job.json": json.dumps(document)}}
+    later = resolve(observed(job(externalInput=FROM_OUTSIDE), children={("ConfigMap", f"{NAME}-job"): config_map}))
+    assert later.accepted.holds and later.document == document
 
 
 def test_all_edits_are_named_together() -> None:

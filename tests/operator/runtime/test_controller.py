@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 
 import pytest
 from aiohttp import web
+from job_objects import EXTERNAL, FROM_OUTSIDE, INGRESSES
 
 from reef_operator.builders.merging import compact, merge_patch
 from reef_operator.connection.client import ApiError
@@ -57,7 +59,7 @@ def child(kind: str, name: str, *, owner: str = "u", owner_kind: str = "RLTraini
 class Bench:
     """A controller whose decisions are scripted, one plan after the other; the last one again and again."""
 
-    def __init__(self, rig, *plans: Plan, found=None, reread_s: float = 240.0) -> None:
+    def __init__(self, rig, *plans: Plan, found=None, reread_s: float = 240.0, settings=None) -> None:
         self.plans = list(plans)
         self.observed: list[Observed] = []
         self.resolved: list[Resolved] = []
@@ -68,7 +70,7 @@ class Bench:
         rig.server.unless_scripted("GET", JOB, found or job())
         self.written = []
         self.metrics = Metrics()
-        self.observer = Observer(rig.client, self.stores, lambda key: None, Settings(), reread_s=reread_s)
+        self.observer = Observer(rig.client, self.stores, lambda key: None, settings or Settings(), reread_s=reread_s)
         self.controller = Controller(
             rig.client,
             self.stores,
@@ -158,21 +160,57 @@ def test_a_status_that_is_right_is_not_written(rig):
         await bench.handle()
         await bench.handle()
         assert rig.server.asked("PATCH") == []
-        assert len(rig.server.asked("GET")) == 5  # read once, for a job that was taken up before
+        assert len(rig.server.asked("GET")) == 4  # read once, for a job that was taken up before
 
     rig(test)
 
 
-@pytest.mark.parametrize(("phase", "reads"), [("Running", 10), ("Succeeded", 5)])
+@pytest.mark.parametrize(("phase", "reads"), [("Running", 8), ("Succeeded", 4)])
 def test_what_is_not_watched_is_read_again_until_the_job_has_ended(rig, phase, reads):
     async def test(rig) -> None:
         bench = Bench(rig, Plan(), found=job(phase=phase), reread_s=1.0)
         await bench.handle()
         await bench.handle()
-        assert len(rig.server.asked("GET")) == 5
+        assert len(rig.server.asked("GET")) == 4
         await asyncio.sleep(1.1)
         await bench.handle()
         assert len(rig.server.asked("GET")) == reads
+
+    rig(test)
+
+
+BASE = ["configmaps/j-job", "secrets/j-ray-token", "services/j-head", "networkpolicies/j"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked", "settings", "more"),
+    [
+        ({}, {}, INGRESSES, []),
+        (EXTERNAL, EXTERNAL, INGRESSES, ["services/j-policy"]),
+        (FROM_OUTSIDE, FROM_OUTSIDE, INGRESSES, ["services/j-policy", "ingresses/j-policy"]),
+        (FROM_OUTSIDE, FROM_OUTSIDE, Settings(), ["services/j-policy"]),  # without the right to read Ingresses
+        (EXTERNAL, {}, INGRESSES, ["services/j-policy"]),  # an edit that has no effect
+        ({}, EXTERNAL, INGRESSES, []),
+        (None, EXTERNAL, INGRESSES, ["services/j-policy"]),  # its ConfigMap is missing
+        (None, "nonsense", INGRESSES, ["services/j-policy"]),
+    ],
+)
+def test_only_a_job_with_a_policy_server_costs_the_reads_of_its_objects(rig, stored, asked, settings, more):
+    async def test(rig) -> None:
+        if stored is not None:
+            document = {"spec": {"externalInput": stored} if stored else {}}
+            config_map = child("ConfigMap", "j-job") | {"data": {"job.json": json.dumps(document)}}
+            rig.server.on("GET", f"{CONFIG_MAPS}/j-job", config_map)
+        for name in more:
+            group = "/apis/networking.k8s.io/v1" if name.startswith("ingresses") else "/api/v1"
+            kind = "Ingress" if name.startswith("ingresses") else "Service"
+            rig.server.on("GET", f"{group}/namespaces/ns/{name}", child(kind, "j-policy"))
+        found = job(phase="Running") | {"spec": {"externalInput": asked} if asked else {}}
+        bench = Bench(rig, Plan(), found=found, settings=settings)
+        await bench.handle()
+        assert ["/".join(path.split("/")[-2:]) for _, path in done(rig)] == BASE + more
+        known = {f"{kind}/{name}" for kind, name in bench.observed[0].children} - {"ConfigMap/j-job"}
+        assert len(known) == len(more)
 
     rig(test)
 
@@ -190,17 +228,17 @@ def test_of_a_job_that_has_ended_the_document_is_read_when_something_may_be_to_d
             await bench.handle()
             return len(rig.server.asked("GET")) - before
 
-        assert await reads() == 6
+        assert await reads() == 5
         assert bench.observed[0].job["spec"] == ended["spec"]
         assert bench.stores.jobs.get(KEY)["spec"] == {"algorithm": "PPO"}, "it is not kept"
         assert await reads() == 0
         bench.stores.owned["Job"].put(child("Job", "j-head"))
-        assert await reads() == 6, "something beside it has changed"
+        assert await reads() == 5, "something beside it has changed"
         assert await reads() == 0
         await asyncio.sleep(0.25)
-        assert await reads() == 6, "its time has come"
+        assert await reads() == 5, "its time has come"
         bench.stores.jobs.put(trim_job(job(8, phase="Succeeded")))
-        assert await reads() == 6, "it has changed"
+        assert await reads() == 5, "it has changed"
         assert await reads() == 0
         assert len(bench.observed) == 4
 

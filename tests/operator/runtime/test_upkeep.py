@@ -225,6 +225,28 @@ def test_what_a_job_that_had_ended_left_behind_goes_too(rig, left):
     rig(test)
 
 
+@pytest.mark.parametrize("ingresses", [True, False])
+def test_ingresses_of_a_deleted_job_go_where_the_operator_may_delete_them(rig, ingresses):
+    async def test(rig) -> None:
+        _, stores, queue, metrics, _ = bench(rig)
+        upkeep = Upkeep(rig.client, ["ns"], stores, queue=queue, metrics=metrics, ingresses=ingresses)
+        stores.gone.add(("ns", "j"))
+        left = {
+            "/api/v1/namespaces/ns/configmaps/j-job": "j-job",
+            "/api/v1/namespaces/ns/services/j-policy": "j-policy",
+            "/apis/networking.k8s.io/v1/namespaces/ns/ingresses/j-policy": "j-policy",
+        }
+        for path, name in left.items():
+            rig.server.on("GET", path, named(name, labels=LABELS))
+            rig.server.on("DELETE", path, {})
+        await upkeep.sweep()
+        await upkeep.sweep()
+        assert [each.path for each in rig.server.asked("DELETE")] == list(left)[: 2 + ingresses]
+        assert len(rig.server.asked("GET", "ingresses")) == ingresses
+
+    rig(test)
+
+
 def test_children_of_a_job_that_only_the_api_server_knows_stay(rig):
     async def test(rig) -> None:
         upkeep, stores, *_ = bench(rig)

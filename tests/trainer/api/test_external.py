@@ -30,6 +30,12 @@ def test_what_is_given_is_there() -> None:
     assert read({"tokenSecretRef": TOKEN, "from": APPLICATIONS}).token_secret_ref.key == "token"
 
 
+def test_an_ingress_needs_no_pods_of_the_cluster() -> None:
+    given = {"tokenSecretRef": TOKEN, "ingress": {"host": "game.example.com", "tlsSecretName": "game-tls"}}
+    assert read(given).model_dump(by_alias=True, exclude_defaults=True) == given
+    assert read({"tokenSecretRef": TOKEN, "from": APPLICATIONS, "ingress": {"host": "game"}}).from_ != []
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -56,6 +62,18 @@ def test_what_is_given_is_there() -> None:
             "matchExpressions.*operator",
         ),
         ({"tokenSecretRef": TOKEN, "from": APPLICATIONS, "port": 80}, "spec.externalInput.port: is no field"),
+        ({"tokenSecretRef": TOKEN, "ingress": {}}, "spec.externalInput.ingress.host: is missing"),
+        ({"tokenSecretRef": TOKEN, "ingress": None}, "from names no pods.*or an ingress"),
+        (
+            {"tokenSecretRef": TOKEN, "ingress": {"host": "https://game.example.com/"}},
+            r"ingress.host.*'https://game.example.com/'.*a host name, such as game.example.com, without https://",
+        ),
+        ({"tokenSecretRef": TOKEN, "ingress": {"host": "10.0.0.1"}}, "ingress.host.*'10.0.0.1'.*a host name"),
+        ({"tokenSecretRef": TOKEN, "ingress": {"host": "*.example.com"}}, "ingress.host.*a host name"),
+        (
+            {"tokenSecretRef": TOKEN, "ingress": {"host": "game", "className": "nginx"}},
+            "spec.externalInput.ingress.className: is no field",
+        ),
         ("yes", "spec.externalInput: should be a mapping, not 'yes'"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from reef.api.fields import DocumentModel, ObjectName, Text
+from reef.api.fields import DocumentModel, HostName, ObjectName, Text, server_rules
 
 POLICY_PORT = 9900  # of the policy server, in the head's pod and of its Service
 TOKEN_VARIABLE = "REEF_POLICY_TOKEN"  # noqa: S105 - the head's environment variable that holds the token
@@ -64,13 +64,37 @@ class ClientSelector(DocumentModel):
         return self
 
 
+class PolicyIngress(DocumentModel):
+    """The Ingress by which applications outside of the cluster reach the policy server, always with TLS."""
+
+    host: HostName = Field(description="Host name of the address https://HOST that applications use.")
+    tls_secret_name: ObjectName | None = Field(
+        default=None,
+        description="Secret with the host's certificate and key; none means the Ingress controller's certificate.",
+    )
+
+
 class ExternalInput(DocumentModel):
     """Applications outside of the job that play at its policy server."""
+
+    model_config = server_rules(
+        (
+            "has(self.from) || has(self.ingress)",
+            "nothing may connect: add from, the pods that may, or ingress, or both",
+        ),
+    )
 
     token_secret_ref: TokenReference = Field(description="Secret with the token that applications send.")
     from_: Annotated[list[ClientSelector], Field(min_length=1, max_length=MANY)] = Field(
         alias="from",
-        description="Pods that may connect to the policy server, as in a NetworkPolicy; no other pods may.",
+        default_factory=list,
+        description="Pods that may connect to the policy server, as in a NetworkPolicy; no other pods may. Needed "
+        "without an ingress.",
+    )
+    ingress: PolicyIngress | None = Field(
+        default=None,
+        description="Ingress for applications outside of the cluster, where the chart's ingress.enabled allows it; "
+        "none keeps them out.",
     )
 
     @model_validator(mode="before")
@@ -88,8 +112,8 @@ def _unguarded(given: Mapping[str, Any]) -> Iterator[str]:
             "learned. Make a Secret with `kubectl create secret generic NAME --from-literal=token=$(openssl rand -hex "
             "32)`, and give {name: NAME}"
         )
-    if not given.get("from", given.get("from_")):
+    if not given.get("from", given.get("from_")) and given.get("ingress") is None:
         yield (
             "from names no pods, which in a NetworkPolicy would let in all: give a list such as [{podSelector: "
-            "{matchLabels: {app: game}}}]"
+            "{matchLabels: {app: game}}}], or an ingress"
         )

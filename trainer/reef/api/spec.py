@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import Annotated, Any, Literal, Self
 
@@ -26,6 +27,7 @@ from reef.api.storage import Checkpoint
 from reef.api.tune import Tune
 
 UNCHANGEABLE = "spec.{} cannot be changed: set it back, or create another job"
+IN_STORE = re.compile(r"\b(s3|gs|az|abfss?)://")  # begins an address in an object store
 ExitCode = Annotated[int, Field(ge=1, le=255)]
 
 
@@ -212,6 +214,20 @@ class JobSpec(DocumentModel):
         if self.replicas is not None:
             wanted[self.workers[0].name] = self.replicas
         return wanted
+
+    @property
+    def worker_secret(self) -> str | None:
+        """Secret of the object store that worker pods need too; None if only the head uses a store.
+
+        Rollout workers write the episodes of `config.output` and read those of `config.input_`.
+        """
+        storage = self.checkpoint.storage
+        if storage is None or storage.secret_ref is None:
+            return None
+        # `input` is an older name, which the head translates.
+        settings = [self.config, self.config.get("evaluation_config"), self.tune and self.tune.parameters]
+        used = [each.get(name) for each in settings if isinstance(each, dict) for name in ("output", "input_", "input")]
+        return storage.secret_ref.name if IN_STORE.search(str(used)) else None
 
     @property
     def num_rollout_workers(self) -> int:

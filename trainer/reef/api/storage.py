@@ -21,7 +21,10 @@ class VolumeClaim(DocumentModel):
 class SecretReference(DocumentModel):
     """A Secret in the job's namespace."""
 
-    name: ObjectName = Field(description="Name of the Secret; its keys become environment variables of the head.")
+    name: ObjectName = Field(
+        description="Name of the Secret; its keys become environment variables of the head, and of the workers if "
+        "config.output or config.input_ is in an object store."
+    )
 
 
 class Storage(DocumentModel):

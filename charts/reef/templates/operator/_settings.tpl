@@ -9,6 +9,12 @@ REEF_OPERATOR_FORBID: {{ .Values.templates.forbid | join "," | default "nothing"
 {{- if and .Values.networkPolicy.enabled .Values.networkPolicy.metricsFrom }}
 REEF_OPERATOR_METRICS_FROM: {{ .Values.networkPolicy.metricsFrom | toJson | quote }}
 {{- end }}
+{{- if .Values.ingress.enabled }}
+{{- if not .Values.ingress.from }}
+{{- fail "ingress.from is empty: name the pods of the Ingress controller, for example [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress-nginx}}}], or set ingress.enabled=false" }}
+{{- end }}
+REEF_OPERATOR_INGRESS: {{ omit .Values.ingress "enabled" | toJson | quote }}
+{{- end }}
 {{- with .Values.operator.preRunningDeadlineSeconds }}
 REEF_OPERATOR_PRE_RUNNING_DEADLINE_SECONDS: {{ . | quote }}
 {{- end }}

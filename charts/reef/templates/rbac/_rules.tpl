@@ -29,6 +29,11 @@ is known, which documents of jobs tell of some. It can neither list nor watch no
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, create, delete]
+{{- if .Values.ingress.enabled }}
+- apiGroups: [networking.k8s.io] # those of policy servers
+  resources: [ingresses]
+  verbs: [get, create, delete]
+{{- end }}
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create, delete]
