@@ -19,9 +19,17 @@ class Stored:
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
+        self.slow_requests = 0  # are answered by the API server itself after an APIService is made
 
     def request(self, method: str, path: str, body: Any = None, *, kind: str = "") -> Any:
         path, _, selector = path.partition("?")
+        if (method, path) == ("GET", "/apis/reef.dev/v1"):
+            assert f"{SERVICES}/v1.reef.dev" in self.objects
+            if self.slow_requests:
+                self.slow_requests -= 1
+                assert not any(path.startswith(DESCRIBED) for path in self.objects), "it would be the answer"
+                raise ApiError(404, "NotFound")
+            return {"resources": [{"name": "rltrainingjobs/status"}, {"name": "rltrainingjobs"}]}
         if method == "GET":
             assert selector == "labelSelector=reef-registrar"
             return {"items": [found for place, found in self.objects.items() if place.startswith(path)]}
@@ -62,6 +70,15 @@ def test_a_definition_is_registered_when_it_is_established_until_it_goes():
     registrar.register([])
     assert "finalizers" in stored.objects.pop(service)["metadata"]
     assert stored.objects == {}, "no finalizer holds the description"
+
+
+def test_nothing_is_described_before_the_api_server_hands_on():
+    """Else its own answer would name the description as the resource of jobs, and theirs would be deleted."""
+    stored = Stored()
+    stored.slow_requests = 2
+    Registrar(cast("Api", stored), cast("Api", stored), b"authority").register([definition()])
+    assert stored.slow_requests == 0
+    assert f"{DESCRIBED}/described-{NAME}" in stored.objects
 
 
 def test_the_description_follows_its_definition_without_what_old_servers_refuse():

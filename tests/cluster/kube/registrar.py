@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kube.api import Api, ApiError
-from kube.progress import ClusterError
+from kube.progress import ClusterError, wait_until
 
 PORT = 6445
 SERVICE = {"namespace": "kube-system", "name": "crd-server"}
@@ -70,15 +70,33 @@ class Registrar:
         established = {each["metadata"]["name"]: each for each in definitions if is_established(each)}
         groups = {}
         for definition in established.values():
-            for version in definition["spec"]["versions"]:
-                if version["served"]:
-                    group = {"group": definition["spec"]["group"], "version": version["name"]}
-                    groups[f"{group['version']}.{group['group']}"] = group
+            for version in served_versions(definition["spec"]):
+                groups[f"{version}.{definition['spec']['group']}"] = {
+                    "group": definition["spec"]["group"],
+                    "version": version,
+                }
         for name, group in groups.items():
             self._put(SERVICES, name, {"spec": {**self._remote, **group, **PRIORITY}})
+        for definition in established.values():
+            self._await_handing_on(definition["spec"])
         self._describe(established)  # after its APIService is there, as the API server would make one of its own
         for name in self._mine(SERVICES).keys() - groups.keys() - {TAKEN_OVER}:
             self._api.request("DELETE", f"{SERVICES}/{name}")
+
+    def _await_handing_on(self, spec: Object) -> None:
+        """Wait until the API server hands on requests for the resources of a definition.
+
+        Before, it would answer by the description, which has the kind of the resource and another name. The garbage
+        collector would look for owners under that name, find none, and delete what they own for as long as it runs.
+        """
+        for version in served_versions(spec):
+            path, plural = f"/apis/{spec['group']}/{version}", spec["names"]["plural"]
+
+            def hands_on(path: str = path, plural: str = plural) -> bool:
+                return plural in {each["name"] for each in self._api.request("GET", path)["resources"]}
+
+            # A definition that is gone by now is not waited for long.
+            wait_until(f"the API server to hand on {path}", hands_on, timeout_s=10)
 
     def _describe(self, definitions: dict[str, Object]) -> None:
         described, wanted = self._mine(DESCRIBED), {f"{UNSERVED}{name}": found for name, found in definitions.items()}
@@ -109,6 +127,11 @@ class Registrar:
                 raise
             del metadata["labels"][AUTOMATIC]
             self._api.request("POST", path, body)
+
+
+def served_versions(spec: Object) -> list[str]:
+    """Names of the versions of a definition that are served."""
+    return [version["name"] for version in spec["versions"] if version["served"]]
 
 
 def is_established(definition: Object) -> bool:
