@@ -111,6 +111,7 @@ CHANGES: list[tuple[str, dict[str, Any], str, Any]] = [
     ("CQL", {}, "actions_in_input_normalized", True),
     ("IQL", {}, "expectile", 0.9),
     ("IQL", {}, "beta", 0.5),
+    ("IQL", {}, "value_lr", 0.1),
     ("MARWIL", {}, "beta", 3.0),
     ("MARWIL", {}, "vf_coeff", 0.1),
     ("MARWIL", {}, "moving_average_sqd_adv_norm_start", 1.0),

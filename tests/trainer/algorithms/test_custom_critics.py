@@ -1,4 +1,4 @@
-"""Networks of your own for the actor and the critics of SAC, DDPG, TD3 and CQL, and sizes of their own.
+"""Networks of your own for the actor and the critics of SAC, DDPG, TD3, CQL and IQL, and sizes of their own.
 
 It tests reef.algorithms.q_critics, reef.nn.q_critics and reef.nn.custom.
 """
@@ -13,6 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from recorded import recorded
+from test_every_algorithm import OFFLINE
 from torch import Tensor, nn
 from transitions import ACTIONS, OBS, batch
 
@@ -69,7 +70,7 @@ def parts(read: int, **given: Any) -> dict[str, Any]:
 
 
 def learner(name: str, actions: spaces.Space[Any] = ACTIONS, **given: Any) -> Any:
-    kind, own = algorithm_class(name), {"input_": "unread.json"} if name == "CQL" else {}
+    kind, own = algorithm_class(name), {"input_": "unread.json"} if name in OFFLINE else {}
     small = {"train_batch_size": 8, "lr": 0.01, "seed": 0}
     return kind.learner_class(kind.config_class.from_dict(small | own | given), OBS, actions)
 
@@ -77,13 +78,13 @@ def learner(name: str, actions: spaces.Space[Any] = ACTIONS, **given: Any) -> An
 CASES = [("SAC", "CartPole-v1", 0), ("SAC", "Pendulum-v1", 1), ("DDPG", "Pendulum-v1", 1), ("TD3", "Pendulum-v1", 1)]
 
 
-@pytest.mark.parametrize(("name", "env", "read"), [*CASES, ("CQL", "Pendulum-v1", 1)])
+@pytest.mark.parametrize(("name", "env", "read"), [*CASES, *((name, "Pendulum-v1", 1) for name in ("CQL", "IQL"))])
 def test_a_run_with_networks_of_your_own_resumes_bit_for_bit(name: str, env: str, read: int, tmp_path: Path) -> None:
     given = parts(read) | {"train_batch_size": 8, "lr": 0.01, "seed": 3}
     for settings in given.values():
         if isinstance(settings, dict):
             settings["custom_model"] = f"{HERE}:Torso"
-    if name == "CQL":
+    if name in OFFLINE:
         given |= {"input_": recorded(env, episodes=2), "min_train_timesteps_per_iteration": 64}
     else:
         given |= {"num_steps_sampled_before_learning_starts": 16, "min_sample_timesteps_per_iteration": 40}

@@ -1,32 +1,31 @@
 """Implicit Q-learning (Kostrikov et al. 2021): learning from recorded actions alone, better ones more.
 
 Recorded steps [N] -> n-step transitions -> one step each of the state's value, the actor and the critics. No loss asks
-for the value of an action that is not recorded: V(s) is an expectile of Q over the recorded actions.
+for the value of an action that is not recorded: V(s) is an expectile of Q(s, a) over the recorded actions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
-from reef.algorithms.offline import OfflineAlgorithm, OfflineConfig
+from reef.algorithms.offline import OfflineAlgorithm, OfflineTransitionsConfig
 from reef.algorithms.q_critics import QCriticsConfig, QCriticsLearner
 from reef.config import Scheduled, default, setting
-from reef.config.ignored import Network, ignored
 from reef.math.td import td_targets
 from reef.nn.distributions import SquashedGaussian
 from reef.nn.gradients import Columns, Loss
-from reef.nn.q_critics import Actor, ContinuousActorCritic
+from reef.nn.q_critics import Actor, ActorWithCritics, ContinuousActorCritic, DiscreteActorCritic
 from reef.spaces import Space
 
-# Largest weight of an action, as in the paper: a lucky one must not outweigh all others.
+# Largest weight of an action, as in the paper's code: one lucky action must not outweigh all others.
 MOST_WEIGHT = 100.0
 
 
-class IQLConfig(OfflineConfig, QCriticsConfig):
+class IQLConfig(OfflineTransitionsConfig, QCriticsConfig):
     """Settings of IQL."""
 
     algorithm: ClassVar[str] = "IQL"
@@ -34,32 +33,28 @@ class IQLConfig(OfflineConfig, QCriticsConfig):
     policy_class: ClassVar[str] = "reef.algorithms.iql:implicit_actor_critic"
 
     lr: Scheduled = default(3e-4)
-    min_sample_timesteps_per_iteration: int | None = default(None)
-    min_train_timesteps_per_iteration: int | None = default(25_600)
+    value_lr: Scheduled | None = setting(None, "Learning rate of the value of states; null: lr.", above=0.0)
     expectile: float = setting(
-        0.7, "Which expectile of the recorded actions' values is that of a state; 0.5 their mean", above=0.0, maximum=0.99
+        0.7,
+        "Which expectile of the recorded actions' values is the value of a state; 0.5: the mean, towards 1: the best",
+        above=0.0,
+        maximum=0.999,
     )
     beta: float = setting(3.0, "How much better actions count more for the actor; 0 imitates all alike", minimum=0.0)
 
     @property
-    def summed_rewards(self) -> int | None:
-        """`n_step`."""
-        return self.n_step
-
-    def ignored_settings(self, network: Network) -> Iterator[str]:
-        """Yield notes for the replay memory that is not there."""
-        yield from super().ignored_settings(network)
-        keys = ("replay_buffer_config", "num_steps_sampled_before_learning_starts", "training_intensity")
-        yield from ignored(self, f"with {self.label}, which learns from recorded steps", *keys)
+    def has_only_custom_networks(self) -> bool:
+        """False: the network of the value of states has the layers of `q_model_config` and `model`."""
+        return False
 
 
-class ImplicitActorCritic(ContinuousActorCritic):
-    """An actor, critics, and a value of states, whose layers are those of the critics."""
+class ImplicitActorCritic(ActorWithCritics):
+    """An actor, critics, and a network of the values of states, which has the layers of the critics."""
 
-    def __init__(self, config: IQLConfig, observation_space: Space, action_space: Space) -> None:
-        """Raises ConfigError unless the action space is a Box with finite bounds."""
-        super().__init__(config, observation_space, action_space, twin_q=config.twin_q, box=SquashedGaussian)
-        self.state_value = Actor(self.observation_layout, config.q_model_config.over(config.model), 1)
+    def __init__(self, config: IQLConfig, observation_space: Space, action_space: Space, **kind: Any) -> None:
+        """`kind`: arguments for the actor and the critics of these actions."""
+        super().__init__(config, observation_space, action_space, twin_q=config.twin_q, **kind)
+        self.state_value = Actor(self.input_layout, config.q_model_config.over(config.model), 1)
 
     def state_values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N]."""
@@ -67,9 +62,19 @@ class ImplicitActorCritic(ContinuousActorCritic):
         return values.squeeze(-1)
 
 
+class ImplicitContinuous(ImplicitActorCritic, ContinuousActorCritic):
+    """For actions in a Box with finite bounds."""
+
+
+class ImplicitDiscrete(ImplicitActorCritic, DiscreteActorCritic):
+    """For Discrete actions."""
+
+
 def implicit_actor_critic(config: IQLConfig, observation_space: Space, action_space: Space) -> ImplicitActorCritic:
     """Build the networks for these settings."""
-    return ImplicitActorCritic(config, observation_space, action_space)
+    if isinstance(action_space, spaces.Discrete):
+        return ImplicitDiscrete(config, observation_space, action_space)
+    return ImplicitContinuous(config, observation_space, action_space, box=SquashedGaussian)
 
 
 class IQLLearner(QCriticsLearner):
@@ -79,9 +84,9 @@ class IQLLearner(QCriticsLearner):
     policy: ImplicitActorCritic
 
     def setup(self) -> None:
-        """Train the value of states too, at the rate of the critics."""
+        """Train the value of states too."""
         super().setup()
-        rate = self.config.rate(self.config.critic_lr)
+        rate = self.config.rate(self.config.value_lr)
         self.value = self.train_by(self.value_loss, self.policy.state_value, ("obs",), lr=rate, name="value")
 
     def step(self, minibatch: Columns) -> Loss:
@@ -113,13 +118,16 @@ class IQLLearner(QCriticsLearner):
         return td_targets(minibatch["rewards"], minibatch["discounts"], minibatch["terminated"], values)
 
     def value_loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
-        """Squared error, weighed by `expectile` where V is too small, else by 1 less it (eq. 5); `outputs`: V [N, 1]."""
+        """Squared error, weighted by `expectile` where V is too small, else by 1 - `expectile` (equation 5).
+
+        `outputs`: V(s) [N, 1].
+        """
         errors = minibatch["q_values"] - outputs.squeeze(-1)
         weights = torch.where(errors > 0, self.config.expectile, 1.0 - self.config.expectile)
         return Loss((weights * errors.square()).mean(), {"mean_v": outputs.detach().mean()})
 
     def actor_loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
-        """Minus the likelihood of the recorded actions, weighed (equation 7); `outputs`: of the actor [N, D]."""
+        """Minus the weighted log-likelihood of the recorded actions (equation 7); `outputs`: of the actor [N, D]."""
         logp = self.policy.dist_class(outputs).logp(minibatch["actions"])
         weights = minibatch["action_weights"]
         return Loss(-(weights * logp).mean(), {"mean_action_weight": weights.mean()})
