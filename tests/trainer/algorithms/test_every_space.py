@@ -93,7 +93,9 @@ class SeesNestedDoesIndex(Sampling):
         super().__init__({"sees": "nested", "does": "index"})
 
 
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in CONTINUOUS - {"CQL", "IQL", "SAC"} | {"SimpleQ"}])
+@pytest.mark.parametrize(
+    "name", [name for name in ALGORITHMS if name not in CONTINUOUS - {"CQL", "IQL", "SAC"} | {"SimpleQ"}]
+)
 def test_every_algorithm_is_trained_on_dict_observations_and_restored(name: str, tmp_path: Path) -> None:
     env = SeesNestedDoesIndex
     config = config_class(name).from_dict(SMALL[name] | {"seed": 3, "model": {"fcnet_hiddens": [4]}}).environment(env)
