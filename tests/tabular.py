@@ -31,12 +31,15 @@ class Table:
     def __init__(self, probabilities: Array) -> None:
         self.table = probabilities
 
-    def logp(self, obs: Array, actions: Array) -> Array:
+    def logp(self, steps: LoggedSteps) -> Array:
         with np.errstate(divide="ignore"):
-            return np.log(self.table[obs.argmax(-1), actions])
+            return np.log(self.table[steps.obs.argmax(-1), steps.actions])
 
-    def probabilities(self, obs: Array) -> Array:
-        return self.table[obs.argmax(-1)]
+    def probabilities(self, steps: LoggedSteps) -> Array:
+        return self.table[steps.obs.argmax(-1)]
+
+    def next_probabilities(self, steps: LoggedSteps) -> Array:
+        return self.table[steps.next_obs.argmax(-1)]
 
 
 def exact_q(policy: Array, gamma: float = GAMMA, transitions: Array = NEXT) -> Array:

@@ -70,4 +70,5 @@ def test_only_what_is_of_mixed_quality_is_compared_with_bc() -> None:
     assert {line.document.name: line.times_bc for line in lines if line.times_bc is not None} == {
         "cartpole-marwil.yaml": 1.5,
         "pendulum-cql.yaml": 1.0,
+        "pendulum-iql.yaml": 1.0,
     }

@@ -28,6 +28,7 @@ BASES: dict[str, dict[str, Any]] = {
     "DQN": REPLAY | {"hiddens": [4], "target_network_update_freq": 20},
     "ES": {"train_batch_size": 1, "episodes_per_batch": 4, "noise_size": 10_000},
     "IMPALA": {"rollout_fragment_length": 8, "train_batch_size": 16, "min_sample_timesteps_per_iteration": 96},
+    "IQL": {"train_batch_size": 16, "min_train_timesteps_per_iteration": 64, "lr": 0.01},
     "MARWIL": {"train_batch_size": 16, "min_train_timesteps_per_iteration": 64},
     "PPO": {"train_batch_size": 64, "sgd_minibatch_size": 32, "num_sgd_iter": 2},
 }  # fmt: skip
@@ -108,6 +109,9 @@ CHANGES: list[tuple[str, dict[str, Any], str, Any]] = [
     ("CQL", {}, "num_actions", 3),
     ("CQL", {}, "bc_iters", 2),
     ("CQL", {}, "actions_in_input_normalized", True),
+    ("IQL", {}, "expectile", 0.9),
+    ("IQL", {}, "beta", 0.5),
+    ("IQL", {}, "value_lr", 0.1),
     ("MARWIL", {}, "beta", 3.0),
     ("MARWIL", {}, "vf_coeff", 0.1),
     ("MARWIL", {}, "moving_average_sqd_adv_norm_start", 1.0),
@@ -171,7 +175,7 @@ def trained(name: str, settings: str, recorded: str) -> dict[str, Any]:
     """Weights by name, and what the learner reports, after two iterations."""
     config = config_class(name)().environment(Wander, env_config={"numbers": name not in ("DQN", "APEX", "PPO")})
     config = config.debugging(seed=1).training(model={"fcnet_hiddens": [4]})
-    if name in ("MARWIL", "CQL"):
+    if name in ("MARWIL", "CQL", "IQL"):
         config.offline_data(input_=recorded)
     for key, value in {**BASES[name], **json.loads(settings)}.items():
         config.set_path(key, value)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from reef.algorithms.dqn import DQNConfig
     from reef.algorithms.es import ESConfig
     from reef.algorithms.impala import IMPALAConfig
+    from reef.algorithms.iql import IQLConfig
     from reef.algorithms.marwil import MARWILConfig
     from reef.algorithms.pg import PGConfig
     from reef.algorithms.ppo import PPOConfig
@@ -49,6 +50,7 @@ __all__ = [
     "DQNConfig",
     "ESConfig",
     "IMPALAConfig",
+    "IQLConfig",
     "MARWILConfig",
     "PGConfig",
     "PPOConfig",
@@ -80,6 +82,7 @@ _HOMES = {
     "DQNConfig": "reef.algorithms.dqn",
     "ESConfig": "reef.algorithms.es",
     "IMPALAConfig": "reef.algorithms.impala",
+    "IQLConfig": "reef.algorithms.iql",
     "MARWILConfig": "reef.algorithms.marwil",
     "PGConfig": "reef.algorithms.pg",
     "PPOConfig": "reef.algorithms.ppo",

@@ -1,4 +1,4 @@
-"""Networks of your own for the actor and the critics of SAC, DDPG, TD3 and CQL, and sizes of their own.
+"""Networks of your own for the actor and the critics of SAC, DDPG, TD3, CQL and IQL, and sizes of their own.
 
 It tests reef.algorithms.q_critics, reef.nn.q_critics and reef.nn.custom.
 """
@@ -70,13 +70,13 @@ def parts(read: int, **given: Any) -> dict[str, Any]:
 
 
 def learner(name: str, actions: spaces.Space[Any] = ACTIONS, **given: Any) -> Any:
-    kind, own = algorithm_class(name), {"input_": "unread.json"} if name == "CQL" else {}
+    kind, own = algorithm_class(name), {"input_": "unread.json"} if name in OFFLINE else {}
     small = {"train_batch_size": 8, "lr": 0.01, "seed": 0}
     return kind.learner_class(kind.config_class.from_dict(small | own | given), OBS, actions)
 
 
 CASES = [
-    *((name, "CartPole-v1", 0) for name in ("CQL", "SAC")),
+    *((name, "CartPole-v1", 0) for name in ("CQL", "IQL", "SAC")),
     *((name, "Pendulum-v1", 1) for name in sorted(CONTINUOUS)),
 ]
 

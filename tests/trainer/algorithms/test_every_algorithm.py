@@ -46,15 +46,17 @@ SMALL: dict[str, dict[str, Any]] = {
     "DDPG": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
     "BC": {"train_batch_size": 32},
     "CQL": {"train_batch_size": 16, "num_actions": 3, "bc_iters": 4},
+    "IQL": {"train_batch_size": 16},
     "MARWIL": {"train_batch_size": 32, "moving_average_sqd_adv_norm_update_rate": 0.1},
     "TD3": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
 }
-CONTINUOUS = {"APEX_DDPG", "CQL", "DDPG", "SAC", "TD3"}  # algorithms for actions that are real numbers
-OFFLINE = {"BC", "CQL", "MARWIL"}  # which learn from recorded episodes
+CONTINUOUS = {"APEX_DDPG", "CQL", "DDPG", "IQL", "SAC", "TD3"}  # algorithms for actions that are real numbers
+OFFLINE = {"BC", "CQL", "IQL", "MARWIL"}  # which learn from recorded episodes
 QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat what it is shown, within 1600 steps
     "A2C": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
     "BC": {"lr": 0.02, "train_batch_size": 50, "min_train_timesteps_per_iteration": None},
     "CQL": {"lr": 0.01, "train_batch_size": 32, "tau": 0.05, "bc_iters": 0, "num_actions": 4, "min_q_weight": 0.1},
+    "IQL": {"lr": 0.01, "train_batch_size": 32, "tau": 0.05},
     "MARWIL": {"min_train_timesteps_per_iteration": None}
     | {"lr": 0.02, "train_batch_size": 50, "moving_average_sqd_adv_norm_start": 1.0},
     "APEX": IN_PROCESS

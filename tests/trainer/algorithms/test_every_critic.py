@@ -45,6 +45,8 @@ CASES: list[tuple[str, type[CutOff], dict[str, Any]]] = [
     ("DQN", CutOff, Q_VALUES | {"hiddens": [8], "n_step": 3}),
     ("DQN", CutOff, Q_VALUES | {"hiddens": [8], "num_atoms": 21, "v_min": 0.0, "v_max": 20.0}),
     ("IMPALA", CutOff, BATCHES),
+    ("IQL", CutOff, {"lr": 0.02, "train_batch_size": 32, "tau": 0.5}),
+    ("IQL", CutOffAngle, {"lr": 0.02, "train_batch_size": 32, "tau": 0.5}),
     ("MARWIL", CutOff, {"lr": 0.03, "train_batch_size": 40}),
     ("PG", CutOff, BATCHES | {"use_critic": True, "batch_mode": "truncate_episodes"}),
     ("PPO", CutOff, PASSES),

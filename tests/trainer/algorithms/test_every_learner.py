@@ -54,9 +54,11 @@ PRIORITIZED: list[Case] = [
 FROM_RECORDINGS: list[Case] = [
     ("CQL", ACTIONS, RECORDED | {"bc_iters": 1}),
     ("CQL", REAL, RECORDED | {"bc_iters": 1, "num_actions": 3}),
+    ("IQL", ACTIONS, RECORDED),
+    ("IQL", REAL, RECORDED),
     *((name, actions, RECORDED) for name in ("BC", "MARWIL") for actions in (ACTIONS, REAL)),
 ]
-WITH_TARGET = [*PRIORITIZED, *FROM_RECORDINGS[:2], ("APPO", ACTIONS, {})]
+WITH_TARGET = [*PRIORITIZED, *FROM_RECORDINGS[:4], ("APPO", ACTIONS, {})]
 SCHEDULES: dict[str, list[list[float]]] = {  # over 100 steps; those of them that an algorithm has
     "lr": [[0, 0.01], [60, 0.002], [100, 0.0005]],
     "actor_lr": [[0, 0.001], [80, 0.005]],

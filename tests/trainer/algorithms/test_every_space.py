@@ -101,7 +101,7 @@ class SeesNestedDoesVector(Sampling):
 
 
 NESTED: list[tuple[str, type[Sampling]]] = [
-    *((name, SeesNestedDoesIndex) for name in ALGORITHMS if name not in CONTINUOUS - {"CQL", "SAC"}),
+    *((name, SeesNestedDoesIndex) for name in ALGORITHMS if name not in CONTINUOUS - {"CQL", "IQL", "SAC"}),
     *((name, SeesNestedDoesVector) for name in ALGORITHMS if name not in ("APEX", "DQN", "SimpleQ")),
 ]
 

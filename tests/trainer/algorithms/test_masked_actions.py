@@ -215,11 +215,12 @@ def test_recorded_episodes_have_their_masks(tmp_path: Path) -> None:
     given = {"output": str(tmp_path)}
     with settings("PPO", Allowed, given).build() as algorithm:
         algorithm.train()
-    for name, more in (("BC", {"train_batch_size": 32}), ("CQL", {"train_batch_size": 16})):
+    for name, rows in (("BC", 32), ("CQL", 16), ("IQL", 16)):
         config = settings(
             name,
             Allowed,
-            {"input_": str(tmp_path), **more, "num_envs_per_worker": 1, "min_train_timesteps_per_iteration": None},
+            {"input_": str(tmp_path), "train_batch_size": rows, "num_envs_per_worker": 1}
+            | {"min_train_timesteps_per_iteration": None},
         )
         config.evaluation(evaluation_interval=1, evaluation_duration=2)
         with config.build() as algorithm:

@@ -13,23 +13,21 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from reef.algorithms.offline import OfflineAlgorithm, OfflineConfig
+from reef.algorithms.offline import OfflineAlgorithm, OfflineTransitionsConfig
 from reef.algorithms.sac import SACConfig, SACLearner
-from reef.config import default, setting
+from reef.config import setting
 from reef.config.ignored import Network, ignored
 from reef.nn.distributions import SquashedGaussian
 from reef.nn.gradients import Columns, Loss
 from reef.nn.q_critics import SoftDiscrete
 
 
-class CQLConfig(OfflineConfig, SACConfig):
+class CQLConfig(OfflineTransitionsConfig, SACConfig):
     """Settings of CQL."""
 
     algorithm: ClassVar[str] = "CQL"
     algorithm_class: ClassVar[str] = "reef.algorithms.cql:CQL"
 
-    min_sample_timesteps_per_iteration: int | None = default(None)
-    min_train_timesteps_per_iteration: int | None = default(25_600)
     min_q_weight: float = setting(5.0, "Weight of the conservative loss; 0 is SAC on recorded steps", minimum=0.0)
     temperature: float = setting(1.0, "Softness of the maximum over actions in the conservative loss", above=0.0)
     num_actions: int = setting(
@@ -39,16 +37,9 @@ class CQLConfig(OfflineConfig, SACConfig):
         20_000, "First gradient steps, in which the actor imitates the recorded actions", minimum=0, unit="steps"
     )
 
-    @property
-    def summed_rewards(self) -> int | None:
-        """`n_step`."""
-        return self.n_step
-
     def ignored_settings(self, network: Network) -> Iterator[str]:
-        """Yield notes for the replay memory that is not there."""
+        """Yield notes for the conservative loss that is not there."""
         yield from super().ignored_settings(network)
-        keys = ("replay_buffer_config", "num_steps_sampled_before_learning_starts", "training_intensity")
-        yield from ignored(self, f"with {self.label}, which learns from recorded steps", *keys)
         if not self.min_q_weight:
             yield from ignored(self, "with min_q_weight=0", "temperature", "num_actions")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from reef.algorithms.replaying import OffPolicyConfig
 from reef.config import AlgorithmConfig, default
 from reef.config.groups.inputs import InputUse
 from reef.config.ignored import Network, ignored
@@ -36,6 +37,24 @@ class OfflineConfig(AlgorithmConfig):
             yield from ignored(self, reason, "batch_mode")
             if not self.num_rollout_workers:  # which read as many steps at a time
                 yield from ignored(self, reason, "rollout_fragment_length")
+
+
+class OfflineTransitionsConfig(OfflineConfig, OffPolicyConfig):
+    """Of algorithms that learn from n-step transitions; they are drawn from the recorded steps, not from a replay."""
+
+    min_sample_timesteps_per_iteration: int | None = default(None)
+    min_train_timesteps_per_iteration: int | None = default(25_600)
+
+    @property
+    def summed_rewards(self) -> int | None:
+        """`n_step`."""
+        return self.n_step
+
+    def ignored_settings(self, network: Network) -> Iterator[str]:
+        """Yield notes for the replay memory that is not there."""
+        yield from super().ignored_settings(network)
+        keys = ("replay_buffer_config", "num_steps_sampled_before_learning_starts", "training_intensity")
+        yield from ignored(self, f"with {self.label}, which learns from recorded steps", *keys)
 
 
 class OfflineAlgorithm(Algorithm):

@@ -22,7 +22,7 @@ from reef.nn.q_critics import ActorWithCritics, CustomActor, CustomCritics
 from reef.nn.targets import Target
 from reef.types import State
 
-RATES = ("actor_lr", "critic_lr", "alpha_lr")
+RATES = ("actor_lr", "critic_lr", "alpha_lr", "value_lr")
 OF_LAYERS = ("fcnet_hiddens", "fcnet_activation", "post_fcnet_hiddens")
 
 
@@ -108,11 +108,16 @@ class QCriticsConfig(OffPolicyConfig):
         if self.torch_compile_learner:
             yield f"torch_compile_learner=True: not available yet with {self.algorithm}. Leave it at False."
 
+    @property
+    def has_only_custom_networks(self) -> bool:
+        """Whether no network has the layers of `model`."""
+        return all(each.custom_model is not None for each in (self.policy_model_config, self.q_model_config))
+
     def ignored_settings(self, network: Network) -> Iterator[str]:
         """Yield notes for networks whose actor and critics differ from PPO's."""
         yield from ignored_without_actor_critic(self, network, "on an actor and critics of its own kind")
         own = self.policy_model_config, self.q_model_config
-        if all(each.custom_model is not None for each in own):
+        if self.has_only_custom_networks:
             reason = "beside policy_model_config.custom_model and q_model_config.custom_model, which are all networks"
             yield from ignored(self, reason, *FOR_VECTORS, *FOR_IMAGES, "model.post_fcnet_hiddens")
         for key in OF_LAYERS:

@@ -24,6 +24,7 @@ ALGORITHMS: dict[str, str] = {
     "DQN": "reef.algorithms.dqn:DQN",
     "ES": "reef.algorithms.es:ES",
     "IMPALA": "reef.algorithms.impala:IMPALA",
+    "IQL": "reef.algorithms.iql:IQL",
     "MARWIL": "reef.algorithms.marwil:MARWIL",
     "PG": "reef.algorithms.pg:PG",
     "PPO": "reef.algorithms.ppo:PPO",

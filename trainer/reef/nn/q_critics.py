@@ -294,10 +294,28 @@ def _of_actions(values: Tensor, actions: Tensor) -> Tensor:
     return values.gather(-1, actions.long().expand(len(values), -1).unsqueeze(-1)).squeeze(-1)
 
 
-class SoftDiscrete(SoftActorCritic):
-    """With a categorical actor and critics of all actions (Christodoulou 2019): expectations are exact sums."""
+class DiscreteActorCritic(ActorWithCritics):
+    """For Discrete actions: a categorical actor, and critics of all actions."""
 
     critics: DiscreteCritics | CustomDiscreteCritics
+
+    def __init__(self, config: Any, observation_space: Space, action_space: Space, *, twin_q: bool) -> None:
+        super().__init__(config, observation_space, action_space, twin_q=twin_q)
+        assert isinstance(action_space, spaces.Discrete)
+        self.actions = int(action_space.n)
+        self.actor = self.make_actor(config.policy_model_config, self.actions)
+        self.critics = self.make_critics(config.q_model_config)
+
+    def make_critics(self, own: Any) -> DiscreteCritics | CustomDiscreteCritics:
+        """From `q_model_config`, and for the rest `model`."""
+        if own.custom_model is None:
+            return DiscreteCritics(self.input_layout, own.over(self.config.model), self.actions, self.num_critics)
+        modules = [self.custom("q_model_config", self.actions) for _ in range(self.num_critics)]
+        return CustomDiscreteCritics(modules, self.action_mask)
+
+
+class SoftDiscrete(DiscreteActorCritic, SoftActorCritic):
+    """Christodoulou 2019: expectations over actions are exact sums."""
 
     def __init__(
         self,
@@ -309,18 +327,7 @@ class SoftDiscrete(SoftActorCritic):
         initial_alpha: float,
     ) -> None:
         super().__init__(config, observation_space, action_space, twin_q=twin_q)
-        assert isinstance(action_space, spaces.Discrete)
-        self.actions = int(action_space.n)
-        self.actor = self.make_actor(config.policy_model_config, self.actions)
-        self.critics = self.make_critics(config.q_model_config)
         self.temperature = Temperature(initial_alpha)
-
-    def make_critics(self, own: Any) -> DiscreteCritics | CustomDiscreteCritics:
-        """From `q_model_config`, and for the rest `model`."""
-        if own.custom_model is None:
-            return DiscreteCritics(self.input_layout, own.over(self.config.model), self.actions, self.num_critics)
-        modules = [self.custom("q_model_config", self.actions) for _ in range(self.num_critics)]
-        return CustomDiscreteCritics(modules, self.action_mask)
 
     def expected(
         self, critics: Critics | CustomCritics, obs: Tensor, dist_inputs: Tensor, noise: Callable[[int], Tensor]

@@ -78,7 +78,7 @@ def test_two_episodes_by_hand() -> None:
 def test_single_steps_are_those_of_a_bandit(kind: type[ImportanceSampling]) -> None:
     steps = logged(300).step_by_step()
     estimate = made(kind).estimate(steps, Table(TARGET))
-    ratios = np.exp(Table(TARGET).logp(steps.obs, steps.actions) - steps.behavior_logp)
+    ratios = np.exp(Table(TARGET).logp(steps) - steps.behavior_logp)
     weights = ratios / ratios.mean() if kind is WeightedImportanceSampling else ratios
     assert estimate["episodes"] == len(steps)
     assert estimate["v_target"] == pytest.approx((weights * steps.rewards).mean())

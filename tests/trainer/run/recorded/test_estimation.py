@@ -1,6 +1,6 @@
 """Estimates from recorded episodes in an evaluation.
 
-It tests reef.run.recorded.reading, reef.learn.estimators.target, reef.learn.estimators.make,
+It tests reef.run.recorded.reading, reef.learn.estimators.make,
 reef.learn.estimators.arguments and reef.config.groups.recorded too.
 """
 
@@ -15,7 +15,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from gymnasium import spaces
 
 from reef.algorithms.registry import config_class
@@ -23,9 +22,6 @@ from reef.cli.main import main
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.learn.estimators import LoggedSteps, OffPolicyEstimator
-from reef.learn.estimators.target import EvaluatedPolicy
-from reef.nn.distributions import Categorical, CustomDistribution
-from reef.nn.make import make_policy
 from reef.types import Array
 
 
@@ -163,47 +159,20 @@ def test_an_estimator_of_your_own() -> None:
         assert found["off_policy_estimator"]["mine"]["v_target"] == 6.0
 
 
-class Turned(CustomDistribution):
-    """Of two actions, with the logits of each other."""
-
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any) -> int:
-        return 2
-
-    @staticmethod
-    def draw(inputs: Array, generator: np.random.Generator) -> Array:
-        return Categorical.draw(inputs[:, ::-1], generator)
-
-    @staticmethod
-    def mode(inputs: Array) -> Array:
-        return Categorical.mode(inputs[:, ::-1])
-
-    def logp(self, actions: torch.Tensor) -> torch.Tensor:
-        return Categorical(self.inputs.flip(1)).logp(actions)
-
-    def entropy(self) -> torch.Tensor:
-        return Categorical(self.inputs).entropy()
-
-    def kl(self, other: Any) -> torch.Tensor:
-        return Categorical(self.inputs).kl(Categorical(other.inputs))
+def test_a_policy_with_a_memory_is_estimated_from_what_it_played() -> None:
+    model = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 8, "lstm_use_prev_reward": True}
+    own = {"model": model, "clip_rewards": 0.5}
+    found = estimated("PPO", recorded.__wrapped__("PPO", **own), **own)["off_policy_estimator"]
+    assert found.keys() == METHODS.keys()
+    assert found["is"]["v_target"] == pytest.approx(found["is"]["v_behavior"], rel=1e-3)
+    assert found["is"]["effective_episodes"] == pytest.approx(200, rel=1e-3)
 
 
-@pytest.mark.parametrize("own", [{}, {"custom_action_dist": Turned}])
-def test_the_chances_of_actions_are_those_of_the_distribution(own: dict[str, Any]) -> None:
-    config = config_of("PPO", model={"fcnet_hiddens": [8], **own}).checked()
-    policy = make_policy(config, Guess.observation_space, Guess.action_space)
-    policy.flat.vector.copy_(torch.randn(policy.flat.vector.shape, generator=torch.Generator().manual_seed(0)))
-    target, obs = EvaluatedPolicy(policy, lambda obs: obs), np.eye(2, dtype=np.float32)[[0, 1, 1]]
-    chances = target.probabilities(obs)
-    assert abs(chances[:, 0] - 0.5).max() > 0.05, "or it would show nothing"
-    for action in range(2):
-        np.testing.assert_allclose(chances[:, action], np.exp(target.logp(obs, np.full(3, action))), rtol=1e-5)
-
-
-def test_real_numbers_have_no_chances() -> None:
-    policy = make_policy(config_of("PPO").checked(), Real.observation_space, Real.action_space)
-    with pytest.raises(ConfigError, match=r"probabilities: Box.* is not Discrete\. Ask the policy for logp"):
-        EvaluatedPolicy(policy, lambda obs: obs).probabilities(np.eye(2, dtype=np.float32))
+def test_a_memory_needs_whole_episodes() -> None:
+    with pytest.raises(
+        ConfigError, match="ope_split_batch_by_episode=False: the policy has a memory.*Leave it at True"
+    ):
+        estimated("PPO", recorded("PPO"), model={"use_lstm": True}, ope_split_batch_by_episode=False)
 
 
 class DirectMethod(Longest):
@@ -291,7 +260,6 @@ def test_episodes_of_reef_evaluate_say_how_likely_explored_actions_were(tmp_path
         ({"evaluation_config": {"shuffle_buffer_size": 9}}, "estimates are from all recorded episodes"),
         ({"evaluation_config": {"input_config": {"a": 1}}}, "evaluation_config.input_config=.*reader of your own"),
         ({"env_to_module_connector": lambda obs: obs}, "off_policy_estimation_methods read observations and act"),
-        ({"model": {"use_lstm": True}}, "not available yet for a policy with a memory"),
         ({"policies": ["a", "b"], "policy_mapping_fn": lambda agent: "a"}, "recorded episodes are of one policy"),
     ],
 )

@@ -24,7 +24,7 @@ def recorded_problems(config: Any) -> Iterator[str]:
     if config.input_use == "none":
         yield (
             f"input_={config.input_!r}: {config.label} learns from what its own policy has just played. Leave it out, "
-            "or learn by MARWIL, BC, CQL, DQN or SAC. With evaluation_config={'input_': ...} recorded episodes "
+            "or learn by MARWIL, BC, CQL, IQL, DQN or SAC. With evaluation_config={'input_': ...} recorded episodes "
             f"evaluate any policy.{nearest(str(config.input_), [POLICY_SERVER])}"
             + (" A function that makes a PolicyServerInput goes with env=None." if is_function(config.input_) else "")
         )

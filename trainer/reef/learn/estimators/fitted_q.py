@@ -89,15 +89,16 @@ class FittedQ:
         behind = Target(self.network, tau=self.polyak_coef, period=1)
         optimizer = Adam(self.network.flat, self.lr)
         rewards = steps.rewards.astype(np.float32)
-        columns = (steps.obs, steps.actions, rewards, steps.next_obs, ~steps.terminated, self._next(steps, target))
+        following = target.next_probabilities(steps).astype(np.float32)  # [N, A]
+        columns = (steps.obs, steps.actions, rewards, steps.next_obs, ~steps.terminated, following)
         for _ in range(self.n_iters):
             order = rng.permutation(len(steps))
             for first in range(0, len(order), self.minibatch_size):
                 rows = order[first : first + self.minibatch_size]
                 obs, actions, reward, next_obs, goes_on, probabilities = (torch.from_numpy(c[rows]) for c in columns)
                 with torch.no_grad():
-                    following = (probabilities * behind.network.q_values(next_obs)).sum(-1)
-                    wanted = reward + self.gamma * goes_on * following
+                    next_value = (probabilities * behind.network.q_values(next_obs)).sum(-1)
+                    wanted = reward + self.gamma * goes_on * next_value
                 found = self.network.q_values(obs).gather(-1, actions[:, None]).squeeze(-1)
                 self.network.flat.gradient.zero_()
                 (found - wanted).square().mean().backward()  # type: ignore[no-untyped-call]
@@ -108,11 +109,6 @@ class FittedQ:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)  # first weights come from torch's global generator
             return QPolicy(self.config, *self.spaces)
-
-    @staticmethod
-    def _next(steps: LoggedSteps, target: TargetPolicy) -> Array:
-        """[N, A] what the target would do at each successor."""
-        return target.probabilities(steps.next_obs).astype(np.float32)
 
     def q_values(self, obs: Array) -> Array:
         """[N, *obs] -> [N, A]."""

@@ -15,13 +15,16 @@ from reef.types import Array
 
 
 class TargetPolicy(Protocol):
-    """The policy whose value is estimated."""
+    """The policy whose value is estimated. What it does in a step may depend on the earlier steps of the episode."""
 
-    def logp(self, obs: Array, actions: Array) -> Array:
-        """[N, *obs] and [N, *action] -> [N] log-likelihoods."""
+    def logp(self, steps: LoggedSteps) -> Array:
+        """[N] log-likelihoods of the recorded actions."""
 
-    def probabilities(self, obs: Array) -> Array:
-        """[N, *obs] -> [N, A] of the actions of a Discrete space."""
+    def probabilities(self, steps: LoggedSteps) -> Array:
+        """[N, A] of the actions of a Discrete space, for the observation of each step."""
+
+    def next_probabilities(self, steps: LoggedSteps) -> Array:
+        """[N, A], for the observation after each step."""
 
 
 @dataclass(frozen=True)
@@ -104,4 +107,4 @@ class LoggedSteps:
             ConfigError: the latter is not recorded.
         """
         self.check_likelihoods()
-        return target.logp(self.obs, self.actions).astype(np.float64) - self.behavior_logp
+        return target.logp(self).astype(np.float64) - self.behavior_logp

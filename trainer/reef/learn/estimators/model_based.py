@@ -80,11 +80,11 @@ class DirectMethod(OffPolicyEstimator):
 
     def values_by_model(self, steps: LoggedSteps, target: TargetPolicy) -> Array:
         """[n] V(s_0), by the fitted model."""
-        return self.state_values(steps.obs[steps.starts], target)
+        return self.expected(target.probabilities(steps)[steps.starts], steps.obs[steps.starts])
 
-    def state_values(self, obs: Array, target: TargetPolicy) -> Array:
-        """[N, *obs] -> [N] the mean of the Q-values over the target's actions."""
-        values: Array = (target.probabilities(obs) * self.q_model.q_values(obs)).sum(-1)
+    def expected(self, probabilities: Array, obs: Array) -> Array:
+        """[N, A] and [N, *obs] -> [N] the mean of the Q-values over actions of these probabilities."""
+        values: Array = (probabilities * self.q_model.q_values(obs)).sum(-1)
         return values
 
 
@@ -103,9 +103,9 @@ class DoublyRobust(DirectMethod):
         """
         ratios = np.exp(steps.log_ratios(target))
         q_values = self.q_model.q_values(steps.obs)[np.arange(len(steps)), steps.actions]
-        values = self.state_values(steps.obs, target)
+        values = self.expected(target.probabilities(steps), steps.obs)
         ends = steps.starts + steps.lengths - 1
-        ahead = self.state_values(steps.next_obs[ends], target) * ~steps.terminated[ends]
+        ahead = self.expected(target.next_probabilities(steps)[ends], steps.next_obs[ends]) * ~steps.terminated[ends]
         found = np.empty(len(steps.starts))
         columns = list(zip(ratios.tolist(), steps.rewards.tolist(), q_values.tolist(), values.tolist(), strict=True))
         for episode, (start, end) in enumerate(zip(steps.starts.tolist(), ends.tolist(), strict=True)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reef.config import AlgorithmConfig
+from reef.errors import ConfigError
 from reef.learn.estimators import LoggedSteps
 from reef.learn.estimators.make import make_estimators
 from reef.learn.estimators.target import EvaluatedPolicy
@@ -28,7 +29,12 @@ class Estimation:
         observations, actions = runner.policy.observation_layout, runner.policy.action_layout
         methods = config.off_policy_estimation_methods
         self.estimators = make_estimators(methods, observations, actions, gamma=config.gamma, seed=config.seed)
-        EvaluatedPolicy(runner.policy, runner.filtered)
+        evaluated(runner)
+        if runner.policy.initial_state(0) and not config.ope_split_batch_by_episode:
+            raise ConfigError(
+                "ope_split_batch_by_episode=False: the policy has a memory, which depends on the earlier steps of an "
+                "episode. Leave it at True."
+            )
         sources = recorded_sources(config, runner, to_estimate=True)
         steps = LoggedSteps.of([episode for source in sources for episode in source.read()])
         for estimator in self.estimators.values():
@@ -37,10 +43,14 @@ class Estimation:
 
     def measure(self, worker: RolloutWorker) -> dict[str, Any]:
         """By the name of each method, its estimate for the policy of a worker."""
-        runner = only_runner(worker)
-        target = EvaluatedPolicy(runner.policy, runner.filtered)
+        target = evaluated(only_runner(worker))
         estimates = {name: each.estimate(self.steps, target) for name, each in self.estimators.items()}
         return json_safe(estimates)  # type: ignore[no-any-return]
+
+
+def evaluated(runner: PolicyRunner) -> EvaluatedPolicy:
+    """The policy of a runner as the target of estimates; ConfigError where it has no likelihoods."""
+    return EvaluatedPolicy(runner.policy, runner.filtered, runner.columns.reward_transform)
 
 
 def only_runner(worker: RolloutWorker) -> PolicyRunner:
