@@ -56,7 +56,7 @@ QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat wh
     "A2C": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
     "BC": {"lr": 0.02, "train_batch_size": 50, "min_train_timesteps_per_iteration": None},
     "CQL": {"lr": 0.01, "train_batch_size": 32, "tau": 0.05, "bc_iters": 0, "num_actions": 4, "min_q_weight": 0.1},
-    "IQL": {"lr": 0.01, "train_batch_size": 32, "tau": 0.05},
+    "IQL": {"lr": 0.01, "train_batch_size": 32, "tau": 0.05, "expectile": 0.95},
     "MARWIL": {"min_train_timesteps_per_iteration": None}
     | {"lr": 0.02, "train_batch_size": 50, "moving_average_sqd_adv_norm_start": 1.0},
     "APEX": IN_PROCESS
