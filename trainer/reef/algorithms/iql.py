@@ -103,7 +103,8 @@ class IQLLearner(QCriticsLearner):
     @torch.no_grad()
     def recorded_values(self, minibatch: Columns) -> Tensor:
         """[N] min Q'(s, a) of the recorded actions."""
-        return self.target.network.critics(minibatch["obs"], minibatch["actions"]).amin(0)
+        values: Tensor = self.target.network.critics(minibatch["obs"], minibatch["actions"])
+        return values.amin(0)
 
     @torch.no_grad()
     def action_weights(self, minibatch: Columns) -> Tensor:

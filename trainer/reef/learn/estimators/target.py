@@ -44,7 +44,7 @@ class EvaluatedPolicy:
         if isinstance(self._policy, QPolicy):
             return np.where(inputs.argmax(-1) == steps.actions, 0.0, -np.inf)
         logp = self._policy.dist_class(torch.from_numpy(inputs)).logp(torch.from_numpy(steps.actions))
-        return logp.numpy().astype(np.float64)  # type: ignore[no-any-return]
+        return logp.numpy().astype(np.float64)
 
     def probabilities(self, steps: LoggedSteps) -> Array:
         """[N, A] of Discrete actions, before each step; ConfigError where they are not Discrete."""
@@ -78,7 +78,7 @@ class EvaluatedPolicy:
             for first in range(0, count, ROWS)
         ]
         rows, inputs = (np.concatenate(each) for each in zip(*chain(*walked), strict=True))
-        return inputs[rows.argsort()]  # type: ignore[no-any-return]
+        return inputs[rows.argsort()]
 
     def _walk(
         self,
