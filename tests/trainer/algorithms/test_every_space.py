@@ -120,6 +120,7 @@ def test_every_algorithm_is_trained_on_dict_observations_and_restored(
         assert None not in result["info"]["learner"]["default_policy"]["learner_stats"].values(), "as NaN is reported"
         assert (one.learners.weights()["default_policy"] != before).any()
         two.restore(one.save(tmp_path / "checkpoint"))
+        np.testing.assert_array_equal(*(each.learners.weights()["default_policy"] for each in (one, two)))
         OBSERVATIONS["nested"].seed(0)
         observation = OBSERVATIONS["nested"].sample()
         first, second = (algorithm.compute_single_action(observation, explore=False) for algorithm in (one, two))

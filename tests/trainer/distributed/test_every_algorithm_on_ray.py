@@ -1,4 +1,4 @@
-"""What holds for every algorithm in several processes: one that is killed is replaced, done without, or the end."""
+"""What holds for every algorithm with workers: one whose process is killed is replaced, done without, or the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from recorded import recorded
 
 from reef.algorithms.offline import OfflineAlgorithm
 from reef.algorithms.q_critics import QCriticsConfig
@@ -45,8 +44,6 @@ SMALL: dict[str, Any] = {  # those of them that an algorithm has
     "delay_between_worker_restarts_s": 0.0,
     "seed": 3,
 }
-# algorithms that learn from recorded episodes
-RECORDED = [name for name in ALGORITHMS if issubclass(algorithm_class(name), OfflineAlgorithm)]
 FLAGS = ("recreate_failed_workers", "ignore_worker_failures", "")
 
 
@@ -79,7 +76,7 @@ def cases() -> list[tuple[str, str]]:
     by_flow: dict[Any, list[str]] = defaultdict(list)
     for name in ALGORITHMS:
         kind = algorithm_class(name)
-        if name not in RECORDED:
+        if not issubclass(kind, OfflineAlgorithm):
             by_flow[kind.training_step].append(name)
     return [
         (names[case % len(names)], FLAGS[case % len(FLAGS)])
@@ -139,35 +136,3 @@ def test_a_worker_that_is_killed_in_a_call_is_covered_as_the_flags_say(name: str
         assert (algorithm.learners.weights()["default_policy"] != weights).any()
         assert (result["num_worker_restarts"], result["num_healthy_workers"]) == ((1, 2) if is_back else (0, 1))
         assert {*seen} == ({1, 2} if is_back else {1})
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_two_learners_of_recorded_episodes_come_to_the_weights_of_one_though_one_is_killed(name: str) -> None:
-    kind = algorithm_class(name).config_class
-    env = "Pendulum-v1" if issubclass(kind, QCriticsConfig) else "CartPole-v1"
-    given: dict[str, Any] = {
-        "env": env,
-        "input_": recorded(env, episodes=10),
-        "min_train_timesteps_per_iteration": 40,
-        "train_batch_size": 20,
-        "lr": 0.01,
-        "model": {"fcnet_hiddens": [4]},
-        "seed": 3,
-    }
-    on_ray: dict[str, Any] = {
-        "num_learner_workers": 2,
-        "num_cpus_per_learner_worker": 0.5,
-        "recreate_failed_workers": True,
-        "delay_between_worker_restarts_s": 0.0,
-    }
-    with kind.from_dict(given).build() as alone, kind.from_dict(given | on_ray).build() as algorithm:
-        before = alone.learners.weights()["default_policy"].copy()
-        for iteration in range(3):
-            if iteration == 1:
-                os.kill(algorithm.learners._group.pid(2), signal.SIGKILL)  # type: ignore[attr-defined]
-            expected, found = alone.train(), algorithm.train()
-            assert found["num_env_steps_trained"] == expected["num_env_steps_trained"]
-            one, two = (each.learners.weights()["default_policy"] for each in (alone, algorithm))
-            np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-5)
-        assert np.abs(one - before).max() > 0.02
-        assert algorithm.learners._group.num_restarts == 2, "both"  # type: ignore[attr-defined]

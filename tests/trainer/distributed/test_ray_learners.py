@@ -12,10 +12,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from recorded import recorded
 from torch.distributed import TCPStore
 
 from reef.algorithms.dqn import DQNConfig, DQNLearner
+from reef.algorithms.offline import OfflineAlgorithm
 from reef.algorithms.ppo import PPOConfig, PPOLearner
+from reef.algorithms.q_critics import QCriticsConfig
+from reef.algorithms.registry import ALGORITHMS, algorithm_class
 from reef.batch import Rollout, Transitions
 from reef.distributed import ray_learners
 from reef.distributed.ray_learners import LearnerProcess, RayLearners
@@ -25,6 +29,9 @@ from reef.run.process.deadline import Deadline, Overdue
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
 SPACES = {"default_policy": (gym.spaces.Box(-1.0, 1.0, (3,), np.float32), gym.spaces.Discrete(2))}
+
+# algorithms that learn from recorded episodes
+RECORDED = [name for name in ALGORITHMS if issubclass(algorithm_class(name), OfflineAlgorithm)]
 
 
 def config(**settings: Any) -> PPOConfig:
@@ -247,3 +254,35 @@ def test_the_network_device_of_an_address_is_found(address: str, device: str | N
     if ":" in address and not ray_learners.INET6_DEVICES.exists():
         pytest.skip("a kernel without IPv6")
     assert ray_learners._network_device(address) == device
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_two_learners_of_recorded_episodes_come_to_the_weights_of_one_though_one_is_killed(name: str) -> None:
+    kind = algorithm_class(name).config_class
+    env = "Pendulum-v1" if issubclass(kind, QCriticsConfig) else "CartPole-v1"
+    given: dict[str, Any] = {
+        "env": env,
+        "input_": recorded(env, episodes=10),
+        "min_train_timesteps_per_iteration": 40,
+        "train_batch_size": 20,
+        "lr": 0.01,
+        "model": {"fcnet_hiddens": [4]},
+        "seed": 3,
+    }
+    on_ray: dict[str, Any] = {
+        "num_learner_workers": 2,
+        "num_cpus_per_learner_worker": 0.5,
+        "recreate_failed_workers": True,
+        "delay_between_worker_restarts_s": 0.0,
+    }
+    with kind.from_dict(given).build() as alone, kind.from_dict(given | on_ray).build() as algorithm:
+        before = alone.learners.weights()["default_policy"].copy()
+        for iteration in range(3):
+            if iteration == 1:
+                os.kill(algorithm.learners._group.pid(2), signal.SIGKILL)  # type: ignore[attr-defined]
+            expected, found = alone.train(), algorithm.train()
+            assert found["num_env_steps_trained"] == expected["num_env_steps_trained"]
+            one, two = (each.learners.weights()["default_policy"] for each in (alone, algorithm))
+            np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-5)
+        assert np.abs(one - before).max() > 0.02
+        assert algorithm.learners._group.num_restarts == 2, "both"  # type: ignore[attr-defined]
