@@ -47,6 +47,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Say where pytest-xdist does not know these groups, as with a pytest that is too new for it."""
+    if session.testsfailed:  # at collection, which is what is to be said
+        return
     if hasattr(session.config, "workerinput") and session.config.getvalue("loadgroup"):
         apart = [item.nodeid for item in session.items if item.get_closest_marker("ray") and "@" not in item.nodeid]
         assert not apart, f"pytest-xdist does not group {apart[0]}: install the versions of constraints.txt"

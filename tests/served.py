@@ -17,7 +17,7 @@ import pytest
 from reef.external.listening.connections import listening
 from reef.external.wire import encode
 from reef.serving.finished import FinishedPolicy
-from reef.serving.server import FinishedPolicyServer, Limits
+from reef.serving.server import FinishedPolicyServer, ServingLimits
 
 JSON, MSGPACK = "application/json", "application/msgpack"
 OBS = [0.1, -0.2, 0.03, 0.4]  # of CartPole
@@ -39,7 +39,7 @@ def served(
     async def both() -> Any:
         with listening("127.0.0.1", 0) as sock:
             ready = asyncio.Event()
-            own = FinishedPolicyServer(policy, Limits(connections, request_bytes, queued), token, play=play)
+            own = FinishedPolicyServer(policy, ServingLimits(connections, request_bytes, queued), token, play=play)
             running = asyncio.create_task(own.run(sock, ready.set))
             await ready.wait()
             address = f"http://127.0.0.1:{sock.getsockname()[1]}"
