@@ -212,7 +212,12 @@ class Temperature(nn.Module):
 class SoftActorCritic(ActorWithCritics):
     """An actor, critics and a temperature."""
 
-    temperature: Temperature
+    def __init__(
+        self, config: Any, observation_space: Space, action_space: Space, *, initial_alpha: float, **kind: Any
+    ) -> None:
+        """`kind`: arguments for the actor and the critics of these actions."""
+        super().__init__(config, observation_space, action_space, **kind)
+        self.temperature = Temperature(initial_alpha)
 
     @abstractmethod
     def expected(
@@ -228,20 +233,11 @@ class SoftActorCritic(ActorWithCritics):
         """What the temperature steers to, in nats: a number, or one for each row; `given`: the setting."""
 
 
-class SoftContinuous(ContinuousActorCritic, SoftActorCritic):
+class SoftContinuous(SoftActorCritic, ContinuousActorCritic):
     """With a squashed Gaussian actor."""
 
-    def __init__(
-        self,
-        config: Any,
-        observation_space: Space,
-        action_space: Space,
-        *,
-        twin_q: bool,
-        initial_alpha: float,
-    ) -> None:
-        super().__init__(config, observation_space, action_space, twin_q=twin_q, box=SquashedGaussian)
-        self.temperature = Temperature(initial_alpha)
+    def __init__(self, config: Any, observation_space: Space, action_space: Space, **kind: Any) -> None:
+        super().__init__(config, observation_space, action_space, box=SquashedGaussian, **kind)
 
     def expected(
         self, critics: Critics | CustomCritics, obs: Tensor, dist_inputs: Tensor, noise: Callable[[int], Tensor]
@@ -314,20 +310,8 @@ class DiscreteActorCritic(ActorWithCritics):
         return CustomDiscreteCritics(modules, self.action_mask)
 
 
-class SoftDiscrete(DiscreteActorCritic, SoftActorCritic):
+class SoftDiscrete(SoftActorCritic, DiscreteActorCritic):
     """Christodoulou 2019: expectations over actions are exact sums."""
-
-    def __init__(
-        self,
-        config: Any,
-        observation_space: Space,
-        action_space: Space,
-        *,
-        twin_q: bool,
-        initial_alpha: float,
-    ) -> None:
-        super().__init__(config, observation_space, action_space, twin_q=twin_q)
-        self.temperature = Temperature(initial_alpha)
 
     def expected(
         self, critics: Critics | CustomCritics, obs: Tensor, dist_inputs: Tensor, noise: Callable[[int], Tensor]
