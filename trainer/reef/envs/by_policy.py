@@ -7,10 +7,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from reef.config import AlgorithmConfig
 from reef.envs.seeding import EpisodeSeeds
 from reef.envs.vector import StepResult, VectorEnv
 from reef.envs.wrappers import ActionTransform, RewardTransform
-from reef.spaces import Space
+from reef.spaces import Layout, Space
 from reef.types import DEFAULT_POLICY, ONLY_AGENT, AgentId, Array, PolicyId, State
 
 
@@ -33,6 +34,15 @@ class Columns(NamedTuple):
     takes_turns: bool = False
     # whether a step may be one of some environments alone, which `live` says, and the next one is for those `present`
     in_batches: bool = False
+
+    @classmethod
+    def of(
+        cls, config: AlgorithmConfig, observation_space: Space, action_space: Space, envs: Array, *, atari: bool = False
+    ) -> Columns:
+        """Columns of these spaces, whose actions and rewards are changed as the settings of their policy say."""
+        layout = Layout.of(action_space)
+        actions = ActionTransform(layout, normalize=config.normalize_actions, clip=config.clip_actions)
+        return cls(observation_space, action_space, actions, RewardTransform(config.clip_rewards, atari=atari), envs)
 
 
 class EnvStep(NamedTuple):
