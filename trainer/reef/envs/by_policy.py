@@ -71,34 +71,27 @@ class PolicyEnvs(Protocol):
     @property
     def seeds(self) -> EpisodeSeeds:
         """Of the episodes of each environment."""
-        ...
 
     def reset(self) -> dict[PolicyId, Array]:
         """Begin a new episode in every environment and return the observations [B, *obs] by policy."""
-        ...
 
     def step(self, actions: dict[PolicyId, Array]) -> EnvStep:
         """Step every environment once; `actions` [B, *action] as the policies chose them."""
-        ...
 
     def state(self) -> State:
         """The episodes in progress, to go on with elsewhere."""
-        ...
 
     def set_state(self, state: State) -> tuple[dict[PolicyId, Array], Array]:
         """Go on with them as far as the environments reach.
 
         Returns the observations [B, *obs] by policy, and which environments go on, [E] bool; others begin episodes.
         """
-        ...
 
     def roles(self, env: int) -> Mapping[AgentId, PolicyId]:
         """By agent the policy that it acts with in the episode in progress; filled while that begins."""
-        ...
 
     def close(self) -> None:
         """Close every environment; what is raised thereby is logged."""
-        ...
 
 
 class SingleAgentEnvs:
