@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig
-from reef.learn.intrinsic.rewards import FeatureNetwork, IntrinsicRewards
+from reef.learn.intrinsic.rewards import IntrinsicRewards
 from reef.learn.minibatches import shuffled
 from reef.learn.statistics import mean_stats
 from reef.learn.trained_parameters import Reduce, TrainedParameters
@@ -19,6 +19,7 @@ from reef.nn.distributions import DistributionMaker
 from reef.nn.dueling import Stream
 from reef.nn.flat import FlatParameters
 from reef.nn.gradients import Columns, Loss, by_autograd
+from reef.nn.layers.encoders import EncoderWithHead
 from reef.rollout.exploration import Curiosity
 from reef.spaces import Layout
 from reef.types import State, Stats
@@ -34,7 +35,7 @@ class CuriosityNetwork(nn.Module):
     def __init__(self, observations: Layout, actions: Layout, settings: Curiosity) -> None:
         super().__init__()
         size = settings.feature_dim
-        self.features = FeatureNetwork(observations, settings.feature_net, size)
+        self.features = EncoderWithHead(observations, settings.feature_net, size)
         self.action_space, self.maker = actions.space, DistributionMaker(actions)
         self.real = isinstance(actions.space, spaces.Box)
         width = actions.size if self.real else self.maker.num_inputs
