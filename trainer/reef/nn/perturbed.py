@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.nn.custom import custom_module
-from reef.nn.policies import Policy
 from reef.nn.layers.encoders import EncoderWithHead
+from reef.nn.policies import Policy
 from reef.spaces import Space
 from reef.types import Array
 

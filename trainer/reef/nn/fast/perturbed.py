@@ -9,8 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from reef.nn.fast.layers import ArrayMLP
-from reef.nn.perturbed import PerturbedPolicy
 from reef.nn.layers.encoders import EncoderWithHead
+from reef.nn.perturbed import PerturbedPolicy
 from reef.types import Array, RecurrentState
 
 
