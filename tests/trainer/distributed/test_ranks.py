@@ -143,10 +143,30 @@ def test_a_rank_that_is_lost_in_an_update_leaves_the_others_as_they_were_before(
         assert isinstance(ranks, RayRanks)
         algorithm.workers.foreach_worker(die_in_the_second_step)
         before = ranks.state()["default_policy"]["optimizers"]["policy"]["step"]
-        algorithm.train()
+        result = algorithm.train()
         after = ranks.state()["default_policy"]["optimizers"]["policy"]["step"]
         assert after - before == 2, "two passes over the 40 steps that are left, and not the one that was begun"
         assert algorithm.workers.num_healthy == 1
+        assert (result["num_env_steps_sampled"], result["num_agent_steps_sampled"]) == (160, 160)
+        assert (result["num_env_steps_trained"], result["num_agent_steps_trained"]) == (120, 120), "without the lost"
+
+
+def test_a_replacement_is_another_rank_though_its_pod_gives_it_the_same_process_id() -> None:
+    with settings(recreate_failed_workers=True).build() as algorithm:
+        algorithm.train()
+        lost = algorithm.workers._group.process(2)  # type: ignore[attr-defined]
+        os.kill(lost.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 90.0
+        while algorithm.workers.num_healthy == 2 and not algorithm.workers.num_restarts:
+            algorithm.workers.foreach_worker(learned)
+        while algorithm.workers.num_healthy < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+            algorithm.workers.foreach_worker(learned)
+        slot = algorithm.workers._group._slots[2]  # type: ignore[attr-defined]
+        slot.pid, slot.node = lost.pid, "another"
+        algorithm.train()
+        assert len(ranks_of(algorithm)) == 2 and algorithm.workers.num_restarts == 1
 
 
 def stand_still(*_: Any) -> None:

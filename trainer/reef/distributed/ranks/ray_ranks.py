@@ -11,6 +11,7 @@ from reef.batch import KeptRollouts, Sample
 from reef.config import AlgorithmConfig
 from reef.distributed.ranks.rank import CollectiveError, Held
 from reef.distributed.ray_workers import RayWorkers
+from reef.distributed.slot import Process
 from reef.errors import TrainingError, WorkerError, sentence
 from reef.learn.learner import Update
 from reef.learn.learners import LocalLearners
@@ -38,9 +39,10 @@ class RayRanks(LocalLearners):
         """`workers`: those whose actors are `Rank`s."""
         super().__init__(lambda config, spaces: {}, config, {})
         self._config, self._workers = config, workers
-        # Process ids by the indices of the workers: of the ranks in the group, and of those that have sampled.
-        self._ranks_in_group: dict[int, int] = {}
-        self._sampled: dict[int, int] = {}
+        # Processes by the indices of the workers: of the ranks in the group, and of those that have sampled.
+        self._ranks_in_group: dict[int, Process] = {}
+        self._sampled: dict[int, Process] = {}
+        self.updated: list[int] = []  # indices of those on whose rollouts the last update was made
         self._state_to_start_from: Held | None = None  # what all ranks take when they meet next
         self._failed_tries = 0  # since the last update or the last loss of a rank
 
@@ -72,12 +74,12 @@ class RayRanks(LocalLearners):
             if len(done) < len(ranks):
                 self._state_to_start_from, self._ranks_in_group = self._ask(done or found, "held"), {}
             if done:
-                self._failed_tries = 0
+                self._failed_tries, self.updated = 0, ranks
                 return next(iter(done.values()))
             self._count_try(ranks, found)
         return {}
 
-    def _meet(self, among: dict[int, int] | None = None) -> list[int]:
+    def _meet(self, among: dict[int, Process] | None = None) -> list[int]:
         """Let the healthy workers, or those `among` them, meet unless they have; returns their indices."""
         while True:
             healthy = self._workers.processes()
