@@ -232,8 +232,8 @@ def from_json(text: str) -> Any:
 
 
 def are_peers(found: Any) -> bool:
-    """Whether a value is a list of mappings, as NetworkPolicyPeers are."""
-    return isinstance(found, list) and all(isinstance(peer, dict) for peer in found)
+    """Whether a value is a list of mappings that are not empty, as NetworkPolicyPeers are."""
+    return isinstance(found, list) and all(isinstance(peer, dict) and peer for peer in found)
 
 
 def ingress_settings(text: str) -> IngressSettings | None:

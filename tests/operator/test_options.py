@@ -54,7 +54,7 @@ def test_readers_of_metrics_are_peers_of_a_network_policy():
     settings = parse([], {"REEF_OPERATOR_METRICS_FROM": '[{"namespaceSelector": {}}]', "POD_NAMESPACE": "own"}).settings
     assert (settings.metrics_from, settings.operator_namespace) == ((peer,), "own")
     assert parse([], {}).settings.metrics_from == ()
-    for wrong in ("monitoring", "{}", '["monitoring"]'):
+    for wrong in ("monitoring", "{}", '["monitoring"]', "[{}]"):
         with pytest.raises(ConfigError, match="expected a JSON list of NetworkPolicyPeers"):
             parse([f"--metrics-from={wrong}"], {})
 
@@ -75,10 +75,11 @@ def test_ingresses_are_made_only_if_their_controller_is_let_in():
         "{}",
         '{"from": []}',
         '{"from": ["nginx"]}',
-        '{"from": [{}], "class": "nginx"}',
-        '{"from": [{}], "className": 1}',
-        '{"from": [{}], "annotations": {"a": 1}}',
-        '{"from": [{}], "annotations": "a"}',
+        '{"from": [{}]}',
+        '{"from": [{"podSelector": {}}], "class": "nginx"}',
+        '{"from": [{"podSelector": {}}], "className": 1}',
+        '{"from": [{"podSelector": {}}], "annotations": {"a": 1}}',
+        '{"from": [{"podSelector": {}}], "annotations": "a"}',
     ],
 )
 def test_wrong_settings_of_ingresses_are_shown_with_an_example(wrong):

@@ -114,7 +114,7 @@ def test_by_default_the_workers_own_traceback_ends_the_run(make):
 def test_by_default_a_killed_process_ends_the_run_within_seconds(make):
     group = make()
     group.call_all("get", timeout_s=30.0)
-    os.kill(group.pid(1), signal.SIGKILL)
+    os.kill(group.process(1).pid, signal.SIGKILL)
     started = time.monotonic()
     with pytest.raises(WorkerError, match=r"fake worker 1 failed in sample\(\): its process \d+ died"):
         group.call_all("sample", timeout_s=30.0)
@@ -181,19 +181,19 @@ def test_ignoring_goes_on_until_the_last_one_dies_and_names_the_first_failure(ma
 def test_a_replacement_has_the_same_index_and_knows_that_it_is_one(make):
     entered: list[list[int]] = []
     group = make(recreate_failed_workers=True, on_entered=lambda _, indices: entered.append(indices))
-    before = group.pid(2)
+    before = group.process(2).pid
     os.kill(before, signal.SIGKILL)
     assert group.call_all("sample", timeout_s=30.0) == {1: 1}
     until_healthy(group, 2)
     assert group.call_all("where", timeout_s=30.0) == {1: (1, False), 2: (2, True)}
-    assert group.num_restarts == 1 and group.pid(2) != before
+    assert group.num_restarts == 1 and group.process(2).pid != before
     assert sorted(index for indices in entered for index in indices) == [1, 2, 2] and entered[-1] == [2]
 
 
 def test_when_all_die_the_next_call_waits_for_a_replacement(make):
     group = make(recreate_failed_workers=True)
     for index in group.healthy:
-        os.kill(group.pid(index), signal.SIGKILL)
+        os.kill(group.process(index).pid, signal.SIGKILL)
     assert group.call_all("sample", timeout_s=30.0)
     until_healthy(group, 2)
     assert group.num_restarts == 2
@@ -201,7 +201,7 @@ def test_when_all_die_the_next_call_waits_for_a_replacement(make):
 
 def test_a_hanging_worker_is_cut_off_and_its_process_ends(make):
     group = make(ignore_worker_failures=True)
-    hanging = group.pid(2)
+    hanging = group.process(2).pid
     started = time.monotonic()
     assert group.call_all("sample", (), (2,), timeout_s=0.5) == {1: 1}
     assert 0.4 < time.monotonic() - started < 15.0
@@ -213,9 +213,9 @@ def test_a_hanging_worker_is_cut_off_and_its_process_ends(make):
 def test_after_a_failure_a_process_that_hangs_is_found_before_work_goes_to_it(make, policy):
     group = make(3, worker_health_probe_timeout_s=1.0, **{policy: True})
     assert len(group.call_all("sample", timeout_s=30.0)) == 3
-    os.kill(group.pid(1), signal.SIGKILL)
+    os.kill(group.process(1).pid, signal.SIGKILL)
     assert group.call_all("sample", timeout_s=30.0) == {2: 2, 3: 3}
-    os.kill(hanging := group.pid(2), signal.SIGSTOP)
+    os.kill(hanging := group.process(2).pid, signal.SIGSTOP)
     started = time.monotonic()
     assert group.call_all("sample", timeout_s=15.0)[3] == 3
     assert 0.9 < time.monotonic() - started < 10.0
@@ -228,7 +228,7 @@ def test_after_a_failure_a_process_that_hangs_is_found_before_work_goes_to_it(ma
 
 def test_a_process_that_hangs_before_the_first_call_is_named(make):
     group = make(2, worker_health_probe_timeout_s=1.0)
-    os.kill(group.pid(2), signal.SIGSTOP)
+    os.kill(group.process(2).pid, signal.SIGSTOP)
     with pytest.raises(WorkerError, match=r"2 failed in ping\(\): .* within 1 s \(worker_health_probe_timeout_s\)"):
         group.call_all("sample", timeout_s=60.0)
 
@@ -246,7 +246,7 @@ def test_a_worker_at_work_is_not_asked_for_a_sign_of_life(make):
 
 def test_with_a_mailbox_a_process_that_stands_still_is_found_beside_one_that_works_for_longer(make):
     group = make(3, ignore_worker_failures=True, worker_health_probe_timeout_s=2.0, mailbox=True)
-    os.kill(hanging := group.pid(2), signal.SIGSTOP)
+    os.kill(hanging := group.process(2).pid, signal.SIGSTOP)
     started = time.monotonic()
     naps = {1: (5.0,), 2: (5.0,), 3: (0.0,)}
     assert group.call_some("nap", naps, timeout_s=60.0) == {1: 1, 3: 3}
@@ -390,7 +390,7 @@ def test_a_group_does_not_stand_idle_without_an_actor(make, together):
         for slot in group._slots.values():
             slot.quick_ends = 10  # the next pause is the longest
         for index in group.healthy:
-            os.kill(group.pid(index), signal.SIGKILL)
+            os.kill(group.process(index).pid, signal.SIGKILL)
         started = time.monotonic()
         assert group.call_all("sample", timeout_s=30.0)
         assert time.monotonic() - started < 30.0, "half of the pause"
@@ -422,7 +422,7 @@ def test_who_has_no_room_waits_for_it_and_who_has_none_any_more_makes_room(make)
     group.resize(3)
     until_healthy(group, 3)
     assert (group.size, group.num_waiting) == (3, 0)
-    process = group.pid(3)
+    process = group.process(3).pid
     room[0] = 2
     until(lambda: group.call_all("sample", timeout_s=30.0) == {1: 1, 2: 2})
     until_dead(process)
@@ -436,13 +436,13 @@ def test_who_has_no_room_waits_for_it_and_who_has_none_any_more_makes_room(make)
 def test_a_group_follows_the_wanted_number_both_ways(make):
     group = make(3, recreate_failed_workers=True, room=lambda count: 3)
     until_healthy(group, 3)
-    living = group.pid(1)
+    living = group.process(1).pid
     group.resize(1)
     assert (group.size, group.num_waiting) == (1, 0)
     until(lambda: group.call_all("sample", timeout_s=30.0).keys() == {1})
     group.resize(2)
     until_healthy(group, 2)
-    assert (group.size, group.num_waiting, group.pid(1)) == (2, 0, living)
+    assert (group.size, group.num_waiting, group.process(1).pid) == (2, 0, living)
     assert group.num_restarts == 0 and group.first_failure is None
     looked_at = group._looked_at
     group.resize(2)
@@ -452,13 +452,13 @@ def test_a_group_follows_the_wanted_number_both_ways(make):
 def test_of_those_that_are_too_many_the_dead_go_before_the_living(make):
     room = [2]
     group = make(2, recreate_failed_workers=True, room=lambda count: room[0])
-    living, dead = group.pid(2), group._slots[1].actor
-    os.kill(group.pid(1), signal.SIGKILL)
+    living, dead = group.process(2).pid, group._slots[1].actor
+    os.kill(group.process(1).pid, signal.SIGKILL)
     with pytest.raises(RayActorError):  # Ray knows it, the group does not
         ray.get(dead.call.remote("ping"), timeout=30.0)
     room[0], group._looked_at = 1, NEVER  # the room is gone before the death is noticed
     until(lambda: group.call_all("sample", timeout_s=30.0) == {2: 2} and group.num_waiting == 1)
-    assert group.pid(2) == living
+    assert group.process(2).pid == living
     assert group.num_restarts == 0, "there was no room for another one"
     assert group.problem == "", "nor is it missed"
 
@@ -502,7 +502,7 @@ def test_a_group_that_works_together_falls_and_rises_together(make, caplog):
     entered: list[list[int]] = []
     group = make(recreate_failed_workers=True, together=True, on_entered=lambda _, indices: entered.append(indices))
     group.call_all("get", timeout_s=30.0)
-    os.kill(group.pid(2), signal.SIGKILL)
+    os.kill(group.process(2).pid, signal.SIGKILL)
     with caplog.at_level(logging.WARNING):
         assert group.call_all("sample", timeout_s=30.0) == {1: 1, 2: 2}  # the round is repeated as a whole
     assert entered == [[1, 2], [1, 2]]

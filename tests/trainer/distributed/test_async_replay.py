@@ -94,7 +94,7 @@ def test_a_shard_that_is_killed_comes_back_empty_and_the_run_goes_on(
         _, shards = parts(algorithm)
         until_learned(algorithm)
         algorithm.train()
-        os.kill(shards._group.pid(1), signal.SIGKILL)
+        os.kill(shards._group.process(1).pid, signal.SIGKILL)
         state = algorithm.state()
         assert state["replay"]["shards"][0] is None and state["replay"]["sizes"][0] > 0
         deadline = time.monotonic() + 90.0
@@ -119,7 +119,7 @@ def test_a_shard_that_is_killed_comes_back_empty_and_the_run_goes_on(
 def test_a_shard_that_is_killed_ends_the_run_unless_the_settings_cover_it() -> None:
     with settings().build() as algorithm:
         _, shards = parts(algorithm)
-        os.kill(shards._group.pid(2), signal.SIGKILL)
+        os.kill(shards._group.process(2).pid, signal.SIGKILL)
         with pytest.raises(WorkerError, match=r"(?s)replay shard 2 failed.*recreate_failed_workers=True replaces"):
             for _ in range(30):
                 algorithm.train()
@@ -130,7 +130,7 @@ def test_learning_goes_on_without_a_shard_whose_share_it_would_wait_for() -> Non
     with config.build() as algorithm:
         _, shards = parts(algorithm)
         trained = until_learned(algorithm)["num_env_steps_trained"]
-        os.kill(shards._group.pid(1), signal.SIGKILL)
+        os.kill(shards._group.process(1).pid, signal.SIGKILL)
         deadline = time.monotonic() + 60.0
         while len(shards.healthy) > 1 or algorithm.counters["num_env_steps_trained"] < trained + 200:
             assert time.monotonic() < deadline

@@ -55,7 +55,7 @@ def test_hooks_run_in_workers_and_again_in_those_that_are_started_again():
         assert (first["worker_min"], first["worker_max"]) == (1, 2)
         assert (first["made_min"], first["made_max"], first["recreated_max"]) == (2, 2, 0)
         assert first["pid_min"] != os.getpid()
-        os.kill(algorithm.workers._group.pid(1), signal.SIGKILL)
+        os.kill(algorithm.workers._group.process(1).pid, signal.SIGKILL)
         result = algorithm.train()
         while not result["recreated"]:  # the test's time limit ends it
             result = algorithm.train()

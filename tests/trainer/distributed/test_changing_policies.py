@@ -72,7 +72,7 @@ def test_a_worker_that_is_started_again_has_them_too() -> None:
     with made.build() as algorithm:
         algorithm.train()
         algorithm.add_policy("past", policy=algorithm.get_policy("main"))
-        os.kill(algorithm.workers._group.pid(1), signal.SIGKILL)
+        os.kill(algorithm.workers._group.process(1).pid, signal.SIGKILL)
         latest = time.monotonic() + 90
         algorithm.train()
         while algorithm.workers.num_healthy < 2 and time.monotonic() < latest:

@@ -51,7 +51,7 @@ def test_learners_with_a_gpu_come_to_the_weights_of_the_cpu(learners: dict[str, 
         group = there.learners._group  # type: ignore[attr-defined]
         found = trained(there)
         assert np.quantile(np.abs(found - expected), 0.99) < 1e-3
-        os.kill(group.pid(1), signal.SIGKILL)
+        os.kill(group.process(1).pid, signal.SIGKILL)
         assert np.isfinite(trained(there)).all()
         assert group.num_restarts >= 1
 

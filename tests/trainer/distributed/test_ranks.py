@@ -143,10 +143,26 @@ def test_a_rank_that_is_lost_in_an_update_leaves_the_others_as_they_were_before(
         assert isinstance(ranks, RayRanks)
         algorithm.workers.foreach_worker(die_in_the_second_step)
         before = ranks.state()["default_policy"]["optimizers"]["policy"]["step"]
-        algorithm.train()
+        result = algorithm.train()
         after = ranks.state()["default_policy"]["optimizers"]["policy"]["step"]
         assert after - before == 2, "two passes over the 40 steps that are left, and not the one that was begun"
         assert algorithm.workers.num_healthy == 1
+        assert (result["num_env_steps_sampled"], result["num_agent_steps_sampled"]) == (160, 160)
+        assert (result["num_env_steps_trained"], result["num_agent_steps_trained"]) == (120, 120), "without the lost"
+
+
+def test_a_replacement_is_another_rank_though_its_pod_gives_it_the_same_process_id() -> None:
+    with settings(recreate_failed_workers=True).build() as algorithm:
+        algorithm.train()
+        group = algorithm.workers._group  # type: ignore[attr-defined]
+        lost, deadline = group.process(2), time.monotonic() + 90.0
+        os.kill(lost.pid, signal.SIGKILL)
+        while not group.num_restarts or len(group.healthy) < 2:
+            assert time.monotonic() < deadline
+            algorithm.workers.foreach_worker(learned)
+        group._slots[2].pid, group._slots[2].node = lost.pid, "another"
+        algorithm.train()
+        assert len(ranks_of(algorithm)) == 2 and group.num_restarts == 1
 
 
 def stand_still(*_: Any) -> None:
@@ -368,6 +384,13 @@ def test_two_policies_of_two_agents_learn_in_all_ranks() -> None:
         result = algorithm.train()
         assert result["info"]["learner"].keys() == {"0"}
         assert result["num_agent_steps_sampled"] > result["num_agent_steps_trained"] > 0
+
+
+def test_ranks_without_a_policy_in_common_end_the_run_and_are_named() -> None:
+    config = settings(policies=["0", "1"], policy_mapping_fn=lambda _, episode: str(episode.worker_index % 2))
+    config.environment("reef.envs.multi_agent:IndependentAgents", env_config={"env": "CartPole-v1", "num_agents": 1})
+    with config.build() as algorithm, pytest.raises(TrainingError, match="are rollout worker 1 of '0', .* 2 of '1'"):
+        algorithm.train()
 
 
 def test_a_gpu_that_is_not_there_is_named() -> None:

@@ -114,7 +114,7 @@ def test_two_learners_follow_schedules_as_one_does_over_100_updates_even_when_on
     for step in range(100):
         batch = {"default_policy": rollout(step)}
         if step == 3:
-            os.kill(learners._group.pid(2), signal.SIGKILL)
+            os.kill(learners._group.process(2).pid, signal.SIGKILL)
         expected = alone.update(batch, step * 64)["default_policy"].stats
         stats = learners.update(batch, step * 64)["default_policy"].stats
         assert stats.keys() == expected.keys()
@@ -135,7 +135,7 @@ def test_submitted_updates_are_those_that_are_waited_for(learners, form: str, lo
     expected = [alone.update(batch, 64 * step)["default_policy"].stats for step, batch in enumerate(batches)]
     assert asked.results() == [], "nothing was submitted"
     if lost:
-        os.kill(learners._group.pid(2), signal.SIGKILL)
+        os.kill(learners._group.process(2).pid, signal.SIGKILL)
     accepted = [asked.submit(batch, 64 * step) for step, batch in enumerate(batches)]
     assert accepted == [True, True, False], "what is under way is bounded"
     found = asked.results(0.0) if form == "with Ray" else []
@@ -279,7 +279,7 @@ def test_two_learners_of_recorded_episodes_come_to_the_weights_of_one_though_one
         before = alone.learners.weights()["default_policy"].copy()
         for iteration in range(3):
             if iteration == 1:
-                os.kill(algorithm.learners._group.pid(2), signal.SIGKILL)  # type: ignore[attr-defined]
+                os.kill(algorithm.learners._group.process(2).pid, signal.SIGKILL)  # type: ignore[attr-defined]
             expected, found = alone.train(), algorithm.train()
             assert found["num_env_steps_trained"] == expected["num_env_steps_trained"]
             one, two = (each.learners.weights()["default_policy"] for each in (alone, algorithm))

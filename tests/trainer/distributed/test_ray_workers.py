@@ -239,7 +239,7 @@ def test_a_hanging_worker_does_not_cost_the_last_checkpoint():
     made = RayWorkers(config(), 2, deadline=signals.deadline)
     try:
         made.sample()
-        os.kill(made._group.pid(2), signal.SIGSTOP)
+        os.kill(made._group.process(2).pid, signal.SIGSTOP)
         with signals:
             os.kill(os.getpid(), signal.SIGTERM)
             started = time.monotonic()
@@ -247,7 +247,7 @@ def test_a_hanging_worker_does_not_cost_the_last_checkpoint():
             assert time.monotonic() - started < 5.0
         assert first["env"] is not None and second is None
     finally:
-        os.kill(made._group.pid(2), signal.SIGCONT)
+        os.kill(made._group.process(2).pid, signal.SIGCONT)
         made.stop()
 
 
@@ -312,7 +312,7 @@ def test_workers_come_and_go_with_nodes(ray_cluster, caplog):
         made.sample()
         assert counts(made) == (2, 2, 0)
         first, second = made._group.healthy
-        os.kill(made._group.pid(first), signal.SIGKILL)
+        os.kill(made._group.process(first).pid, signal.SIGKILL)
         made.resize(1)
         deadline = time.monotonic() + 60.0
         while made._group.healthy != [second]:
@@ -374,7 +374,7 @@ def test_with_sample_async_the_next_fragments_begin_before_they_are_asked_for():
         stored["remote"][1] = None
         made.set_state(stored)
         assert [sample.fragment_index[DEFAULT_POLICY].tolist() for sample in made.sample()] == [[4, 4], [0, 0]]
-        os.kill(made._group.pid(1), signal.SIGKILL)
+        os.kill(made._group.process(1).pid, signal.SIGKILL)
         after = [made.sample(), made.sample()]
         assert all(samples for samples in after)
         until_healthy(made, 2)
@@ -435,7 +435,7 @@ def test_a_worker_of_dqn_with_a_memory_is_replaced_and_its_sequences_begin_again
     with made.build() as algorithm:
         algorithm.train()
         group: Any = algorithm.workers
-        os.kill(group._group.pid(1), signal.SIGKILL)
+        os.kill(group._group.process(1).pid, signal.SIGKILL)
         deadline = time.monotonic() + 90.0
         result = algorithm.train()
         while not (result["num_worker_restarts"] == 1 and result["num_healthy_workers"] == 1):

@@ -134,3 +134,18 @@ def test_a_policy_with_a_memory_is_trained(name: str) -> None:
 def test_replayed_sequences_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"model.use_lstm: DQN replays sequences of the columns of environments, and"):
         settings("DQN", model={"use_lstm": True}).checked()
+
+
+def test_correlated_noise_begins_again_with_the_episode_of_an_application(serve: Serve) -> None:
+    actions, exploration = gym.spaces.Box(-2.0, 2.0, (1,), np.float32), {"random_timesteps": 0}
+    worker = serve("DDPG", action_space=actions, exploration_config=exploration)
+    noise: Any = worker.runners["default_policy"].exploration
+    client, obs = client_of(worker), np.zeros(3, np.float32)
+    for _ in range(2):
+        episode = client.start_episode()
+        client.get_action(episode, obs)
+        assert np.abs(noise.walk).max() < 10.0, "it does not go on from the episode before"
+        noise.walk[:] = 100.0
+        client.get_action(episode, obs)
+        assert np.abs(noise.walk).min() > 50.0
+        client.end_episode(episode, obs)

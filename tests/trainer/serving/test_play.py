@@ -6,6 +6,8 @@ import asyncio
 import io
 import json
 import re
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +179,39 @@ def test_a_few_watch_at_the_same_time(tmp_path: Path, monkeypatch: pytest.Monkey
         raise AssertionError("no other one may watch")
 
     served(shown(tmp_path / "c"), talk, play=True)
+
+
+def test_an_environment_that_is_made_for_a_person_who_has_gone_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, begun = shown(tmp_path / "c"), threading.Event()
+    made: list[Game] = []
+    closed: list[Game] = []
+
+    class Slow(Game):
+        def __init__(self, policy: FinishedPolicy) -> None:
+            begun.set()
+            time.sleep(0.5)
+            super().__init__(policy)
+            made.append(self)
+
+        def close(self) -> None:
+            super().close()
+            closed.append(self)
+
+    async def talk(client: aiohttp.ClientSession, ask: Ask) -> None:
+        assert made == closed and len(made) == 1, "when the server started"
+        begun.clear()
+        async with client.ws_connect("/v1/play"):
+            await asyncio.to_thread(begun.wait, 30)
+        for _ in range(100):
+            if len(closed) == 2:
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError("it stays open")
+
+    monkeypatch.setattr(play, "Game", Slow)
+    served(policy, talk, play=True)
 
 
 def test_a_person_who_does_not_look_holds_up_nobody(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from ray.exceptions import RayError
 
 from reef.distributed.failure_policy import FailurePolicy, FaultTolerance
 from reef.distributed.failures import LIMITS, PROBE, START, Failure, died, error_of, late
-from reef.distributed.slot import MAILBOX, NEVER, SLICE_S, ActorSpec, Slot, first_done, problem_of, startable
+from reef.distributed.slot import MAILBOX, NEVER, SLICE_S, ActorSpec, Process, Slot, first_done, problem_of, startable
 from reef.errors import WorkerError
 from reef.run.process.deadline import Deadline
 
@@ -115,9 +115,9 @@ class ActorGroup:
         if count != self.size:
             self.size, self._looked_at = count, NEVER
 
-    def pid(self, index: int) -> int:
-        """The process id of an actor that is up, 0 of one that is not."""
-        return self._slots[index].pid if self._slots[index].entered else 0
+    def process(self, index: int) -> Process:
+        """That of an actor that takes calls."""
+        return self._slots[index].process
 
     def call_all(self, method: str, *args: Any, timeout_s: float | None) -> dict[int, Any]:
         """What `method(*args)` returns in every healthy actor, by index; those that fail are left out.

@@ -23,7 +23,7 @@ from reef.distributed.resources import (
     reserve,
     worker_bundle,
 )
-from reef.distributed.slot import ActorSpec
+from reef.distributed.slot import ActorSpec, Process
 from reef.distributed.start import start
 from reef.errors import CallbackError, WorkerError
 from reef.rollout.curriculum import set_tasks, stored_tasks, tasks_of
@@ -233,9 +233,9 @@ class RayWorkers:
         limit: float = getattr(self._config, WORK.get(method, "worker_restore_timeout_s"))
         return self._group.call_some(method, arguments, timeout_s=limit)
 
-    def processes(self) -> dict[int, int]:
-        """The process ids of the healthy workers, by index; waits for one."""
-        return {index: self._group.pid(index) for index in self._group.await_healthy()}
+    def processes(self) -> dict[int, Process]:
+        """The processes of the healthy workers, by index; waits for one."""
+        return {index: self._group.process(index) for index in self._group.await_healthy()}
 
     def request(self, index: int) -> bool:
         """Ask a worker for a fragment; False when it has failed or as many as are allowed are under way."""

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 
@@ -23,6 +23,13 @@ NEVER = -math.inf
 MAILBOX = "mailbox"
 # Pause between starts after two quick ends in a row; each further one doubles it.
 FIRST_PAUSE_S = 1.0
+
+
+class Process(NamedTuple):
+    """A process of the cluster; each pod counts its own from 1, so that the number alone names several."""
+
+    node: str  # Ray's id of it
+    pid: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +77,11 @@ class Slot:
     def is_up(self) -> bool:
         """Whether there is an actor that has made its object."""
         return self.actor is not None and self.starting is None
+
+    @property
+    def process(self) -> Process:
+        """That of an actor that is up."""
+        return Process(self.node, self.pid)
 
     def is_silent(self, limit_s: float) -> bool:
         """Whether a ping beside its work has had no answer for `limit_s` seconds; the next follows each answer."""

@@ -242,12 +242,21 @@ class Play:
             await asyncio.wait([playing])
 
     async def _play(self, socket: Socket, controls: Controls) -> None:
+        games: list[Game] = []  # the one, once it is made
+
+        def make() -> Game:
+            games.append(Game(self._policy))
+            return games[0]
+
+        def close() -> None:
+            for game in games:
+                game.close()
+
         try:
-            game = await self._in_thread(Game, self._policy)
             try:
-                await self._episodes(game, socket, controls)
-            finally:
-                self._thread.submit(game.close)
+                await self._episodes(await self._in_thread(make), socket, controls)
+            finally:  # behind `make`, also where the person has gone before it ends
+                self._thread.submit(close)
         except (ConnectionError, TimeoutError):  # the person is gone
             await socket.close()
         except (ReefError, BusyError) as error:

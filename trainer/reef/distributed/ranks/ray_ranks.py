@@ -11,6 +11,7 @@ from reef.batch import KeptRollouts, Sample
 from reef.config import AlgorithmConfig
 from reef.distributed.ranks.rank import CollectiveError, Held
 from reef.distributed.ray_workers import RayWorkers
+from reef.distributed.slot import Process
 from reef.errors import TrainingError, WorkerError, sentence
 from reef.learn.learner import Update
 from reef.learn.learners import LocalLearners
@@ -25,6 +26,11 @@ NOT_TOGETHER = (
     "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, if they are set, name the network device between them. A rank waits "
     "{limit:g} s for another one (worker_health_probe_timeout_s): raise it if some need longer for one step."
 )
+NOT_SHARED = (
+    "no policy has a step that worked in each of the ranks, which update a policy together; without one are {missing}. "
+    "Let policy_mapping_fn use a policy in every rollout worker, set a larger train_batch_size, or take PPO, which has "
+    "one learner."
+)
 
 
 class RayRanks(LocalLearners):
@@ -38,9 +44,10 @@ class RayRanks(LocalLearners):
         """`workers`: those whose actors are `Rank`s."""
         super().__init__(lambda config, spaces: {}, config, {})
         self._config, self._workers = config, workers
-        # Process ids by the indices of the workers: of the ranks in the group, and of those that have sampled.
-        self._ranks_in_group: dict[int, int] = {}
-        self._sampled: dict[int, int] = {}
+        # Processes by the indices of the workers: of the ranks in the group, and of those that have sampled.
+        self._ranks_in_group: dict[int, Process] = {}
+        self._sampled: dict[int, Process] = {}
+        self.updated: list[int] = []  # indices of those on whose rollouts the last update was made
         self._state_to_start_from: Held | None = None  # what all ranks take when they meet next
         self._failed_tries = 0  # since the last update or the last loss of a rank
 
@@ -62,9 +69,7 @@ class RayRanks(LocalLearners):
     def update(self, batches: dict[PolicyId, KeptRollouts], timestep: int) -> dict[PolicyId, Update]:  # type: ignore[override]
         """Improve the policies on what the ranks have sampled; nothing is returned if all that had any are lost."""
         while ranks := self._meet(self._sampled):
-            shared = [name for name, kept in batches.items() if all(kept.steps[index] for index in ranks)]
-            given = shared or list(batches), timestep
-            found = self._workers.call_some("improve", dict.fromkeys(ranks, given))
+            found = self._workers.call_some("improve", dict.fromkeys(ranks, (_shared(batches, ranks), timestep)))
             for answer in found.values():
                 if isinstance(answer, TrainingError):
                     raise answer
@@ -72,12 +77,12 @@ class RayRanks(LocalLearners):
             if len(done) < len(ranks):
                 self._state_to_start_from, self._ranks_in_group = self._ask(done or found, "held"), {}
             if done:
-                self._failed_tries = 0
+                self._failed_tries, self.updated = 0, ranks
                 return next(iter(done.values()))
             self._count_try(ranks, found)
         return {}
 
-    def _meet(self, among: dict[int, int] | None = None) -> list[int]:
+    def _meet(self, among: dict[int, Process] | None = None) -> list[int]:
         """Let the healthy workers, or those `among` them, meet unless they have; returns their indices."""
         while True:
             healthy = self._workers.processes()
@@ -136,3 +141,17 @@ class RayRanks(LocalLearners):
         """Restore what `state` returned, in all ranks, as soon as they meet."""
         self._state_to_start_from, self._ranks_in_group = (state, 0, 0), {}
         self._updates.clear()
+
+
+def _shared(batches: Mapping[PolicyId, KeptRollouts], ranks: Collection[int]) -> list[PolicyId]:
+    """The policies of which each rank has a step; all if no rank has any, which the ranks report.
+
+    Raises:
+        TrainingError: no policy has a step in each rank.
+    """
+    missing = {name: [index for index in ranks if not kept.steps[index]] for name, kept in batches.items()}
+    shared = [name for name, without in missing.items() if not without]
+    if shared or not any(map(len, batches.values())):
+        return shared or list(batches)
+    found = [f"rollout worker {index} of {name!r}" for name, without in missing.items() for index in without]
+    raise TrainingError(NOT_SHARED.format(missing=", ".join(found[:4])))

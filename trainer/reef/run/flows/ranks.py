@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from reef.batch import KeptRollouts
@@ -16,24 +17,24 @@ if TYPE_CHECKING:
 def in_ranks(algorithm: Algorithm, ranks: Ranks) -> dict[PolicyId, Stats]:
     """Let every rank sample its share of a train batch, and all make the update together; then merge the filters.
 
-    What was sampled stays in the ranks. It is sampled again if all that had any were lost before the update.
+    What was sampled stays in the ranks. It is sampled again if all that had any were lost before the update. The steps
+    of a rank that was lost before it count as sampled, and not as trained.
     """
     updates: dict[PolicyId, Update] = {}
     while not updates:
         algorithm.deadline.end_if_over()
-        steps: dict[PolicyId, dict[int, int]] = {}
-        env_steps = 0
+        steps: dict[PolicyId, Counter[int]] = {}
+        env_steps: Counter[int] = Counter()
         with algorithm.timer("sample"):
             for sample in ranks.sample():
                 algorithm.count_sampled(sample)
-                env_steps += sample.env_steps
+                env_steps[sample.worker_index] += sample.env_steps
                 for policy_id, count in sample.agent_steps.items():
-                    own = steps.setdefault(policy_id, {})
-                    own[sample.worker_index] = own.get(sample.worker_index, 0) + count
+                    steps.setdefault(policy_id, Counter())[sample.worker_index] += count
         with algorithm.timer("learn"):
-            kept = {policy_id: KeptRollouts(own) for policy_id, own in steps.items()}
-            updates = algorithm.learn(kept)
-    algorithm.count_trained(env_steps, sum(len(kept[policy_id]) for policy_id in updates))
+            updates = algorithm.learn({policy_id: KeptRollouts(own) for policy_id, own in steps.items()})
+    agent_steps = sum(steps[policy_id][rank] for policy_id in updates for rank in ranks.updated)
+    algorithm.count_trained(sum(env_steps[rank] for rank in ranks.updated), agent_steps)
     algorithm.policy_version += 1
     algorithm.synchronize_filters()
     return {policy_id: update.stats for policy_id, update in updates.items()}
