@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyarrow import parquet
 
 Names = Mapping[str, str | list[str]]  # by the key of a step: its column, or the columns with a number each
-ROWS = 10_000  # that are read at a time, at most
+ROWS = 2**15  # that are read at a time, at most
 PART_BYTES = 64 * MIB  # that rows which are read at a time may take
 STEP_BYTES = 256 * MIB  # that a step may take
 NUMERIC = {*STEP_KEYS, ACTION_LOGP, CHOSEN, ACTION_PROB, TIME} - {"info"}
