@@ -39,7 +39,7 @@ KINDS = {  # observations, and steps of an episode
 }
 FILE_BYTES, GROUP_BYTES = 2**30, 2**26  # of values
 BATCH = 2000
-WINDOW_BYTES = 2**28
+WINDOW_BYTES = 2**26
 READINGS = 10  # of the memory, over the pass
 
 
@@ -106,14 +106,16 @@ def by_reef(folder: Path, kind: str) -> Iterator[int]:
 
 
 def by_window(folder: Path, kind: str) -> Iterator[int]:
-    """Yield rows as BC, MARWIL and CQL draw them with `shuffle_buffer_size`."""
+    """Yield rows as they are read where BC, MARWIL and CQL draw them with `shuffle_buffer_size`."""
     space, _ = KINDS[kind]
     size = max(WINDOW_BYTES // (2 * space.dtype.itemsize * int(np.prod(space.shape))), BATCH)
     source = RecordedSource(lambda: reader(kind).read(files_of(str(folder))))
     window = ShuffleWindow([source], size=size, gamma=0.99, n_step=1, seed=0)
+    (held,), before = window.windows, 0
     while True:
         window.sample(BATCH)
-        yield BATCH
+        yield held.buffer.added - before
+        before = held.buffer.added
 
 
 PASSES = {"pyarrow alone": by_pyarrow, "Reef, episodes": by_reef, "Reef, shuffle window": by_window}

@@ -19,6 +19,7 @@ from tests.trainer.offline.test_episodes import reader
 from reef.errors import StorageError
 from reef.offline.episode_files import PlayedEpisode, episode_file, recorded_in
 from reef.offline.places import files_of
+from reef.offline.steps import one_by_one
 
 
 def step(obs: Any, *, last: bool = False, **more: Any) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def write(path: Path, episodes: list[PlayedEpisode]) -> Path:
 
 @pytest.mark.parametrize("name", ["a.json", "a.parquet"])
 def test_what_is_written_is_read(name: str, tmp_path: Path) -> None:
-    (first, steps), (second, _) = recorded_in(write(tmp_path / name, EPISODES))
+    (first, steps), (second, _) = one_by_one(recorded_in(write(tmp_path / name, EPISODES)))
     where = ["line 1", "line 2"] if name == "a.json" else ["episode 1", "episode 2"]
     assert [first, second] == [f"{tmp_path / name}, {place}" for place in where]
     assert steps()[1] == {
@@ -101,7 +102,7 @@ def test_what_only_later_steps_have_is_kept(tmp_path: Path) -> None:
     second = [step([0, 1]), step([0, 1], last=True, **known)]
     for name, episodes in {"a.parquet": [first, second], "b.parquet": [second, first]}.items():
         written = [PlayedEpisode(number, steps=steps) for number, steps in enumerate(episodes)]
-        read = [steps() for _, steps in recorded_in(write(tmp_path / name, written))]
+        read = [steps() for _, steps in one_by_one(recorded_in(write(tmp_path / name, written)))]
         assert [set(found) - set(first[0]) for steps in read for found in steps] == [
             set(given) - set(first[0]) for steps in episodes for given in steps
         ]
@@ -124,7 +125,7 @@ def test_without_an_episode_there_is_no_new_file_and_an_old_one_stays(name: str,
     assert not write(tmp_path / name, []).exists()
     write(tmp_path / name, EPISODES)
     write(tmp_path / name, [])
-    assert len(list(recorded_in(tmp_path / name))) == 2
+    assert len(list(one_by_one(recorded_in(tmp_path / name)))) == 2
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
@@ -160,7 +161,7 @@ def test_short_episodes_share_a_group_of_rows(
     assert 5 < len(rows) < 50
     assert set(rows[:-1]) == {rows[0]}
     assert 0 < rows[-1] < rows[0], "the last group is not full, and is not lost"
-    assert [steps()[1]["obs"] for _, steps in recorded_in(path)] == [[n, 2] for n in range(103)]
+    assert [steps()[1]["obs"] for _, steps in one_by_one(recorded_in(path))] == [[n, 2] for n in range(103)]
 
 
 @pytest.mark.parametrize(

@@ -284,10 +284,10 @@ def rewards(episodes: list[Rollout]) -> list[list[float]]:
 
 def test_episodes_that_are_read_together_are_checked_together(tmp_path: Path) -> None:
     files = several(tmp_path, terminated=[False, True, False, False, False, True])
-    (found,) = reader().read(files)
-    assert rewards([found]) == [[0, 1, 2, 3, 4, 5]]
-    assert found.terminated[:, 0].tolist() == [False, True, False, False, False, True]
-    assert found.truncated[:, 0].tolist() == [False, False, False, True, False, False], "cut off"
+    found, last = reader().read(files)
+    assert rewards([found, last]) == [[0, 1, 2, 3], [4, 5]], "the last one may go on in the next part of a file"
+    assert found.terminated[:, 0].tolist() == [False, True, False, False]
+    assert found.truncated[:, 0].tolist() == [False, False, False, True], "cut off"
     assert rewards(list(reader(chosen=True).read(files))) == [[0, 1], [2, 3], [4, 5]]
 
 
@@ -309,12 +309,12 @@ def test_one_that_is_wrong_leaves_the_others(
     assert reason in caplog.text
 
 
-def test_one_that_is_left_out_before_parts_its_neighbours(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_whose_number_comes_again_leaves_the_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     found = list(reader().read(several(tmp_path, episode=[1, 2, 2, 1, 3, 3], terminated=[False] * 6)))
-    assert rewards(found) == [[0, 1, 2], [4, 5]]
+    assert rewards(found) == [[0], [1, 2], [4, 5]]
     assert "rows with its number are before other episodes" in caplog.text
 
 
 def test_times_grow_within_each_episode(tmp_path: Path) -> None:
-    (found,) = reader().read(several(tmp_path, t=[5, 6, 1, 2, 0, 9]))
-    assert len(found) == 6
+    found = list(reader().read(several(tmp_path, t=[5, 6, 1, 2, 0, 9])))
+    assert rewards(found) == [[0, 1, 2, 3], [4, 5]]

@@ -19,6 +19,7 @@ from reef.errors import StorageError, StoreUnavailableError, WriteError
 from reef.offline.episode_files import PlayedEpisode, recorded_in
 from reef.offline.output_folder import OutputFolder
 from reef.offline.places import files_of
+from reef.offline.steps import one_by_one
 from reef.offline.stored_files import recorded_files, recorded_in_all
 from reef.storage import object_store
 
@@ -47,7 +48,7 @@ def test_a_file_is_complete_once_it_has_its_size(form: str, tmp_path: Path) -> N
     folder.close()
     files = files_of(str(tmp_path / "new" / "folder"))
     assert len(numbers(tmp_path / "new" / "folder", form)) == len(files) > 1
-    assert sum(len(list(recorded_in(file))) for file in files) == 5
+    assert sum(len(list(one_by_one(recorded_in(file)))) for file in files) == 5
     assert all(file.stat().st_size >= 700 for file in files[:-1])
 
 
@@ -61,7 +62,7 @@ def test_two_runs_of_one_second_write_files_of_their_own(form: str, tmp_path: Pa
     for folder in folders:
         folder.close()
     assert numbers(tmp_path, form) == ["0", "1"]
-    assert [len(list(recorded_in(file))) for file in files_of(str(tmp_path))] == [2, 2]
+    assert [len(list(one_by_one(recorded_in(file)))) for file in files_of(str(tmp_path))] == [2, 2]
 
 
 def test_without_an_episode_there_is_no_file(tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_an_object_store_gets_each_file_when_it_is_complete(form: str, s3: S3) -
     assert names(folder._folder) == []
     assert s3.files() == sorted([first, re.sub("_0([.])", r"_1\1", first)])
     assert re.fullmatch(rf"team/episodes/output-[\d_-]+_worker-3-[0-9a-f]{{8}}_0\.{form}", first)
-    found = [steps() for _, steps in recorded_in_all(recorded_files("s3://bucket/team/episodes"))]
+    found = [steps() for _, steps in one_by_one(recorded_in_all(recorded_files("s3://bucket/team/episodes")))]
     assert all(list(steps) == EPISODE.steps for steps in found)
     assert len(found) > 2
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from reef.offline.parquet_reader import parquet_episodes, values_of
-from reef.offline.steps import ColumnSteps
+from reef.offline import parquet_reader
+from reef.offline.parquet_reader import batches_of, parquet_episodes, values_of
+from reef.offline.steps import ColumnSteps, EpisodeGroup, one_by_one
 
 
 def steps_in(file: Path, keys: Any = None, names: Any = None) -> list[ColumnSteps]:
-    return [steps() for _, steps in parquet_episodes(file, keys, names)]
+    return [steps() for _, steps in one_by_one(parquet_episodes(file, keys, names))]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +131,7 @@ def test_an_episode_may_be_named_by_any_kind_of_text(kind: pa.DataType, tmp_path
     """Polars writes large strings, pandas a dictionary of categories."""
     numbers = pa.array(["1", "1", "2"]).cast(kind)
     parquet.write_table(pa.table({"episode": numbers, "obs": [1, 2, 3]}), tmp_path / "a.parquet")
-    found = list(parquet_episodes(tmp_path / "a.parquet"))
+    found = list(one_by_one(parquet_episodes(tmp_path / "a.parquet")))
     assert [place.rpartition(" ")[2] for place, _ in found] == ["1", "2"]
     assert [steps().columns["obs"].tolist() for _, steps in found] == [[1, 2], [3]]  # type: ignore[union-attr]
 
@@ -139,3 +142,56 @@ def test_a_list_of_one_column_is_an_axis_of_one(tmp_path: Path) -> None:
         names = {"episode": "id", "obs": ["thrust"], "action": column, "next_obs": "thrust"}
         (steps,) = steps_in(tmp_path / "a.parquet", names=names)
         assert np.shape(steps.columns["action"]) == shape
+
+
+def test_what_others_wrote_is_read_in_groups_where_it_has_successors(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"id": [1, 1, 2, 3], "x": [0, 1, 2, 3], "end": [0, 1, 1, 1]}), tmp_path / "a.parquet")
+    names = {"episode": "id", "obs": "x", "next_obs": "x", "terminated": "end"}
+    group, last = parquet_episodes(tmp_path / "a.parquet", names=names)
+    assert isinstance(group, EpisodeGroup)
+    assert group.numbers == [1, 2]
+    (_, first), _ = group.each()
+    assert first().columns["truncated"].tolist() == [False, False]
+    assert not isinstance(last, EpisodeGroup), "it may go on in the next part"
+    del names["next_obs"]
+    assert [steps.columns["next_obs"].tolist() for steps in steps_in(tmp_path / "a.parquet", names=names)] == [
+        [1, 1],
+        [2],
+        [3],
+    ]
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of the episodes with which the parts begin that were read so far; of two rows each."""
+    begun: list[int] = []
+
+    def counted(*args: Any) -> Iterator[pa.RecordBatch]:
+        for batch in batches_of(*args):
+            begun.append(batch["episode"][0].as_py())
+            yield batch
+
+    monkeypatch.setattr(parquet_reader, "ROWS", 2)
+    monkeypatch.setattr(parquet_reader, "batches_of", counted)
+    return begun
+
+
+def test_a_thread_reads_a_part_ahead_and_ends_with_the_reader(read: list[int], tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"episode": [*range(10)], "obs": [*range(10)]}), tmp_path / "a.parquet")
+    episodes = parquet_episodes(tmp_path / "a.parquet")
+    next(episodes)
+    episodes.close()  # type: ignore[attr-defined]
+    assert read == [0, 2]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("parquet")]
+
+
+def test_an_error_of_the_thread_is_that_of_the_reader(read: list[int], tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"episode": [1, 2, 3, None, 5], "obs": [*range(5)]}), file)
+    group, (place, steps) = parquet_episodes(file)
+    assert isinstance(group, EpisodeGroup)
+    assert group.numbers == [1]
+    assert place == str(file)
+    with pytest.raises(ValueError, match="a row has no number of its episode"):
+        steps()
+    assert read == [1, 3]

@@ -20,6 +20,7 @@ from reef.envs.multi_agent import MultiAgentEnv
 from reef.errors import ConfigError, StorageError
 from reef.offline.episode_files import recorded_in
 from reef.offline.places import files_of
+from reef.offline.steps import one_by_one
 from reef.rollout.worker import RolloutWorker
 from reef.run.build import run_experiment
 
@@ -75,7 +76,7 @@ def config_of(env: Any, folder: Path, **settings: Any) -> AlgorithmConfig:
 
 
 def recorded(folder: Path) -> list[list[dict[str, Any]]]:
-    return [steps() for file in files_of(str(folder)) for _, steps in recorded_in(file)]
+    return [steps() for file in files_of(str(folder)) for _, steps in one_by_one(recorded_in(file))]
 
 
 def sampled(folder: Path, steps: int, env: Any = Line, **settings: Any) -> list[list[dict[str, Any]]]:

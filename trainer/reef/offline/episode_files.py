@@ -22,7 +22,7 @@ from reef.errors import ConfigError, StorageError
 from reef.offline import rllib_files
 from reef.offline.minari.reader import minari_episodes
 from reef.offline.parquet_reader import Names, parquet_episodes
-from reef.offline.steps import ACTION_LOGP, CHOSEN, MIB, NO_SUCCESSOR, NUMBER, Found, Steps, refuse
+from reef.offline.steps import ACTION_LOGP, CHOSEN, MIB, NO_SUCCESSOR, NUMBER, Found, Recorded, Steps, refuse
 from reef.trees import json_safe
 
 if TYPE_CHECKING:
@@ -214,11 +214,10 @@ def _plain(step: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def recorded_in(file: Path, keys: Collection[str] | None = None, names: Names | None = None) -> Iterator[Found]:
-    """Yield for each episode where it is, and a function that returns its steps or raises what is wrong.
+def recorded_in(file: Path, keys: Collection[str] | None = None, names: Names | None = None) -> Iterator[Recorded]:
+    """Yield the episodes of a file, those of Parquet in groups.
 
-    `file`: or the folder of a data set of Minari. `keys`, `names`: of Parquet, as of `parquet_episodes`. One episode is
-    held at a time.
+    `file`: or the folder of a data set of Minari. `keys`, `names`: of Parquet, as of `parquet_episodes`.
 
     Raises:
         ConfigError: the file cannot be read, or has lines of JSON although `names` are given.

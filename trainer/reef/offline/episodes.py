@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -21,10 +20,12 @@ from reef.offline.steps import (
     TIME,
     Column,
     ColumnSteps,
-    Found,
+    EpisodeGroup,
     LeftOut,
+    Recorded,
     Steps,
     column,
+    one_by_one,
     optional_column,
     wrong_step,
 )
@@ -37,7 +38,6 @@ KEYS = ("obs", "action", "next_obs", "reward", "terminated", "truncated", TIME)
 OF_ESTIMATES = (ACTION_LOGP, ACTION_PROB, CHOSEN)
 WRONG = (ValueError, TypeError, KeyError, IndexError, OverflowError)
 NUMBERS = "biuf"  # the kinds of arrays that hold them
-Placed = tuple[str, Any]  # where an episode is, and its steps
 
 
 class EpisodeReader:
@@ -80,11 +80,11 @@ class EpisodeReader:
         recorded = recorded_in_all(files, keys, self._names)
         return self.checked(recorded, ", ".join(map(str, files)), "Every file is empty.")
 
-    def checked(self, recorded: Iterable[Found], where: str, if_none: str) -> Iterator[Rollout]:
-        """As `read`, of episodes that were found `where`: for each its place, and a function that returns its steps."""
+    def checked(self, recorded: Iterable[Recorded], where: str, if_none: str) -> Iterator[Rollout]:
+        """As `read`, of episodes that were found `where`."""
         is_empty, wrong = True, LeftOut()
-        for neighbours in _neighbours(recorded, wrong):
-            for episodes in self._rollouts(neighbours, wrong):
+        for found in recorded:
+            for episodes in self._rollouts(found, wrong):
                 is_empty = False
                 yield episodes
         if is_empty:
@@ -96,13 +96,14 @@ class EpisodeReader:
                 log.warning("left out of the recorded episodes: %s", text)
         self._told = True
 
-    def _rollouts(self, neighbours: Sequence[Placed], wrong: LeftOut) -> Iterator[Rollout]:
-        """Neighbours are checked together, once; if any of them is wrong, each is checked for itself."""
-        if len(neighbours) > 1 and (episodes := self._together(neighbours)) is not None:
+    def _rollouts(self, found: Recorded, wrong: LeftOut) -> Iterator[Rollout]:
+        """A group is checked together, once; if any episode of it is wrong, each is checked for itself."""
+        if isinstance(found, EpisodeGroup) and (episodes := self._together(found)) is not None:
             yield episodes
             return
-        for place, steps in neighbours:
+        for place, read in one_by_one([found]):
             try:
+                steps = read()
                 if not isinstance(steps, list | ColumnSteps) or not len(steps):
                     raise ValueError("it has no steps")
                 episode = self._rollout(steps, np.array([len(steps) - 1]))
@@ -111,15 +112,15 @@ class EpisodeReader:
                 continue
             yield episode
 
-    def _together(self, neighbours: Sequence[Placed]) -> Rollout | None:
+    def _together(self, group: EpisodeGroup) -> Rollout | None:
         """None where one is wrong, lacks what others have, or is to be estimated from."""
-        first, last = neighbours[0][1], neighbours[-1][1]
-        steps = first.whole.between(first.part.start, last.part.stop)
-        ends = np.array([each.part.stop for _, each in neighbours]) - first.part.start - 1
-        if not self._chosen and not isinstance(steps.columns.get(TIME), list):
-            with suppress(*WRONG):
-                return self._rollout(steps, ends)
-        return None
+        if self._chosen or isinstance(group.steps.columns.get(TIME), list):
+            return None
+        start, *ends = group.bounds
+        try:
+            return self._rollout(group.steps.between(start, ends[-1]), np.array(ends) - start - 1)
+        except WRONG:
+            return None
 
     def _rollout(
         self,
@@ -194,30 +195,6 @@ def _numbers(key: str, values: Column) -> Array:
     if found.dtype.kind not in NUMBERS or found.ndim != 1:
         raise ValueError(f"{key} is not a number in each step")
     return found
-
-
-def _neighbours(recorded: Iterable[Found], wrong: LeftOut) -> Iterator[list[Placed]]:
-    """Episodes with their places, those together whose rows follow each other in what was read of a file at a time."""
-    waiting: list[Placed] = []
-    for place, read in recorded:
-        try:
-            steps = read()
-        except WRONG as error:
-            wrong.add(place, wrong_step(error))
-            continue
-        if waiting and not _follows(steps, waiting[-1][1]):
-            yield waiting
-            waiting = []
-        waiting.append((place, steps))
-        if not isinstance(steps, ColumnSteps) or steps.whole is None:
-            yield waiting
-            waiting = []
-    if waiting:
-        yield waiting
-
-
-def _follows(steps: Any, before: ColumnSteps) -> bool:
-    return isinstance(steps, ColumnSteps) and steps.whole is before.whole and steps.part.start == before.part.stop
 
 
 def _grows(

@@ -1,16 +1,18 @@
 """Episodes read from Parquet: a row is a step, and rows that follow each other with one number are an episode.
 
 A file is read in parts of about `PART_BYTES`, so that one larger than memory can be read. How many rows a part has
-follows from what the end of the file says of itself, before anything is decompressed.
+follows from what the end of the file says of itself, before anything is decompressed. While the episodes of a part are
+used, a thread reads the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +29,10 @@ from reef.offline.steps import (
     TIME,
     Column,
     ColumnSteps,
+    EpisodeGroup,
     Found,
+    Recorded,
+    one_by_one,
     refuse,
     with_successors,
 )
@@ -38,14 +43,15 @@ if TYPE_CHECKING:
     from pyarrow import parquet
 
 Names = Mapping[str, str | list[str]]  # by the key of a step: its column, or the columns with a number each
-ROWS = 10_000  # that are read at a time, at most
+ROWS = 2**15  # that are read at a time, at most
 PART_BYTES = 64 * MIB  # that rows which are read at a time may take
 STEP_BYTES = 256 * MIB  # that a step may take
 NUMERIC = {*STEP_KEYS, ACTION_LOGP, CHOSEN, ACTION_PROB, TIME} - {"info"}
 READ_BYTES = MIB  # of a file at a time
+RETURNS = "rows with its number are before other episodes, too. Sort the file by episode, or number it again"
 
 
-def parquet_episodes(file: Path, keys: Collection[str] | None = None, names: Names | None = None) -> Iterator[Found]:
+def parquet_episodes(file: Path, keys: Collection[str] | None = None, names: Names | None = None) -> Iterator[Recorded]:
     """Yield the episodes of a file.
 
     `keys`: of what is read of a step, where the file has it; None: all columns. `names`: of the columns of somebody
@@ -59,11 +65,17 @@ def parquet_episodes(file: Path, keys: Collection[str] | None = None, names: Nam
 
     try:
         # Without a buffer of its size a whole group of rows would be read at a time.
-        with parquet.ParquetFile(file, pre_buffer=False, buffer_size=READ_BYTES) as opened:
+        with (
+            parquet.ParquetFile(file, pre_buffer=False, buffer_size=READ_BYTES) as opened,
+            ThreadPoolExecutor(1, "parquet") as thread,
+        ):
             chosen = _chosen(opened.schema_arrow, keys, names)
             columns = list(chain.from_iterable(map(_listed, chosen.values())))
-            for place, steps in _episodes(file, batches_of(file, opened, columns), chosen):
-                yield place, steps if names is None else partial(_completed, steps)
+            of_others = names is not None
+            batches = batches_of(file, opened, columns)
+            parts = _ahead(thread, (_part(batch, chosen, of_others=of_others) for batch in batches))
+            found = _episodes(str(file), parts)
+            yield from _with_successors(found) if of_others and "next_obs" not in chosen else found
     except OSError as error:
         if error.errno is not None:
             raise
@@ -151,26 +163,76 @@ def _leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
         yield kind
 
 
-def _episodes(file: Path, batches: Iterable[pa.RecordBatch], chosen: Names) -> Iterator[Found]:
-    """The episodes of parts of a file."""
-    rows, unfinished = _Rows(file), set[Any]()
-    for batch in batches:
-        numbers = _numbers(batch.column(chosen[NUMBER]))
-        row_bytes = batch.nbytes / max(len(numbers), 1)
-        steps = ColumnSteps({key: _column(batch, names) for key, names in chosen.items() if key != NUMBER})
-        flags = [steps.columns[key] for key in ("terminated", "truncated") if key in steps.columns]
-        starts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
-        bounds = [0, *starts.tolist(), len(numbers)]
-        last = np.array(bounds[1:]) - 1
-        ended = [any(row) for row in zip(*(_rows_of(flag, last) for flag in flags), strict=True)] or [False] * len(last)
-        for number, has_ended, (start, end) in zip(numbers[bounds[:-1]].tolist(), ended, pairwise(bounds), strict=True):
-            if rows.parts and number != rows.number:
-                yield rows.episode(unfinished)
-                rows = _Rows(file)
-            rows.add(number, steps.between(start, end), (end - start) * row_bytes)
-            rows.has_ended = has_ended
-    if rows.parts:
-        yield rows.episode(unfinished)
+class _Part(NamedTuple):
+    """Rows that were read at a time, of E episodes; the first and the last of these may go on in other parts."""
+
+    numbers: list[Any]  # [E]
+    bounds: list[int]  # [E + 1] of the rows of each
+    ended: list[bool]  # [E] whether the last of its rows ended it
+    steps: ColumnSteps
+    row_bytes: float
+
+
+def _part(batch: pa.RecordBatch, chosen: Names, *, of_others: bool) -> _Part:
+    """Rows of a file; `of_others`: it need not say which steps were truncated."""
+    numbers = _numbers(batch.column(chosen[NUMBER]))
+    columns = {key: _column(batch, names) for key, names in chosen.items() if key != NUMBER}
+    if of_others:
+        columns = {"truncated": np.zeros(len(numbers), np.bool_), **columns}
+    starts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
+    bounds = [0, *starts.tolist(), len(numbers)]
+    last = np.array(bounds[1:]) - 1
+    flags = [_rows_of(columns[key], last) for key in ("terminated", "truncated") if key in columns]
+    ended = [any(row) for row in zip(*flags, strict=True)] or [False] * len(last)
+    return _Part(numbers[bounds[:-1]].tolist(), bounds, ended, ColumnSteps(columns), batch.nbytes / len(numbers))
+
+
+def _ahead(thread: Executor, parts: Iterator[_Part]) -> Iterator[_Part]:
+    """The parts, of which a thread reads the next one."""
+    coming = thread.submit(next, parts, None)
+    while (part := coming.result()) is not None:
+        coming = thread.submit(next, parts, None)
+        yield part
+
+
+def _episodes(file: str, parts: Iterable[_Part]) -> Iterator[Recorded]:
+    """The episodes of parts of a file; the last one of a part may go on in the next, so that it is read alone."""
+    split, unfinished = _Split(), set[Any]()
+    for part in parts:
+        first, last = 0, len(part.numbers) - 1
+        if split.rows and part.numbers[0] == split.number:
+            split.add(part, 0)
+            first = 1
+        if first > last:
+            continue
+        if split.rows:
+            yield split.episode(file, unfinished)
+            split = _Split()
+        yield from _whole(file, part, slice(first, last), unfinished)
+        split.add(part, last)
+    if split.rows:
+        yield split.episode(file, unfinished)
+
+
+def _whole(file: str, part: _Part, chosen: slice, unfinished: set[Any]) -> Iterator[Recorded]:
+    """Those episodes of a part that lie in it as a whole."""
+    numbers, bounds = part.numbers[chosen], part.bounds[chosen.start : chosen.stop + 1]
+    returned = [_returns(*each, unfinished) for each in zip(numbers, part.ended[chosen], strict=True)]
+    group = EpisodeGroup(file, numbers, bounds, part.steps)
+    if not any(returned):
+        yield from [group] if numbers else []
+        return
+    for returns, (place, steps) in zip(returned, group.each(), strict=True):
+        yield place, partial(refuse, RETURNS) if returns else steps
+
+
+def _returns(number: Any, has_ended: bool, unfinished: set[Any]) -> bool:
+    """Whether an episode before it has the same number and no end; `unfinished`: the numbers of these."""
+    returns = number in unfinished
+    unfinished.discard(number)
+    if not has_ended:
+        unfinished.add(number)
+    return returns
 
 
 def _rows_of(column: Column, rows: Array) -> list[Any]:
@@ -179,33 +241,30 @@ def _rows_of(column: Column, rows: Array) -> list[Any]:
     return found
 
 
-class _Rows:
-    """The rows of one episode, which may lie in several parts of the file; at most `EPISODE_BYTES` of them are held."""
+class _Split:
+    """An episode whose rows may lie in several parts of the file; at most `EPISODE_BYTES` of them are held."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self.parts: list[ColumnSteps] = []
+    def __init__(self) -> None:
+        self.rows: list[ColumnSteps] = []
         self.number: Any = None
-        self.has_ended = False  # in its newest row
+        self._has_ended = False  # in its newest row
         self._bytes = 0.0
 
-    def add(self, number: Any, part: ColumnSteps, part_bytes: float) -> None:
-        self.number, self._bytes = number, self._bytes + part_bytes
-        self.parts = [part] if self._bytes > EPISODE_BYTES else [*self.parts, part]
+    def add(self, part: _Part, index: int) -> None:
+        start, end = part.bounds[index : index + 2]
+        self.number, self._has_ended = part.numbers[index], part.ended[index]
+        self._bytes += (end - start) * part.row_bytes
+        rows = part.steps.between(start, end)
+        self.rows = [rows] if self._bytes > EPISODE_BYTES else [*self.rows, rows]
 
-    def episode(self, unfinished: set[Any]) -> Found:
-        """The episode; `unfinished`: the numbers of those before it that no step ended."""
-        place = f"{self._file}, episode {self.number}"
+    def episode(self, file: str, unfinished: set[Any]) -> Found:
+        """The episode; `unfinished`: as of `_returns`."""
+        place = f"{file}, episode {self.number}"
         if self._bytes > EPISODE_BYTES:
             return place, partial(refuse, f"it takes more than the {EPISODE_BYTES // MIB} MiB that an episode may")
-        returns = self.number in unfinished
-        unfinished.discard(self.number)
-        if not self.has_ended:
-            unfinished.add(self.number)
-        if returns:
-            reason = "rows with its number are before other episodes, too. Sort the file by episode, or number it again"
-            return place, partial(refuse, reason)
-        return place, partial(_steps, self.parts)
+        if _returns(self.number, self._has_ended, unfinished):
+            return place, partial(refuse, RETURNS)
+        return place, partial(_joined_steps, self.rows)
 
 
 def _numbers(column: pa.Array) -> Any:
@@ -222,7 +281,7 @@ def _numbers(column: pa.Array) -> Any:
     return numbers
 
 
-def _steps(parts: Sequence[ColumnSteps]) -> ColumnSteps:
+def _joined_steps(parts: list[ColumnSteps]) -> ColumnSteps:
     if len(parts) == 1:
         return parts[0]
     return ColumnSteps({key: _joined([part.columns[key] for part in parts]) for key in parts[0].columns})
@@ -235,10 +294,14 @@ def _joined(parts: list[Column]) -> Column:
     return list(chain.from_iterable(parts))
 
 
-def _completed(steps: Callable[[], ColumnSteps]) -> ColumnSteps:
-    """Steps that others wrote, with what their columns need not say."""
-    columns: dict[str, Column] = {"truncated": np.zeros(len(found := steps()), np.bool_), **found.columns}
-    return ColumnSteps(columns if "next_obs" in columns else with_successors(columns))
+def _with_successors(found: Iterable[Recorded]) -> Iterator[Found]:
+    """Episodes that others wrote, with what the next row says of each step."""
+    for place, steps in one_by_one(found):
+        yield place, partial(_following, steps)
+
+
+def _following(steps: Callable[[], ColumnSteps]) -> ColumnSteps:
+    return ColumnSteps(with_successors(steps().columns))
 
 
 def _column(batch: pa.RecordBatch, names: str | list[str]) -> Column:

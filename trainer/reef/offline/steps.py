@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,38 +24,50 @@ EPISODE_BYTES = 4096 * MIB  # that an episode may take in memory
 Steps = list[dict[str, Any]]
 Column = Array | list[Any]  # an item for each step
 # Where an episode is, and a function that returns its steps or raises a ValueError that says what is wrong.
-Found = tuple[str, "Callable[[], Any]"]
+Found = tuple[str, Callable[[], Any]]
 
 
 class ColumnSteps(Sequence[Mapping[str, Any]]):
     """Steps as columns of one length; an item is a step as JSON has it, without the likelihoods that it has not."""
 
-    def __init__(
-        self, columns: Mapping[str, Column], whole: ColumnSteps | None = None, part: slice = slice(None)
-    ) -> None:
-        """`whole`: the steps of several episodes that were read together, whose `columns` are given.
-
-        `part`: which of them these are.
-        """
-        self._columns, self.whole, self.part = columns, whole, part
-
-    @cached_property
-    def columns(self) -> Mapping[str, Column]:
-        """By the keys of a step."""
-        if self.whole is None:
-            return self._columns
-        return {key: column[self.part] for key, column in self._columns.items()}
+    def __init__(self, columns: Mapping[str, Column]) -> None:
+        """`columns`: by the keys of a step."""
+        self.columns = columns
 
     def between(self, start: int, end: int) -> ColumnSteps:
         """Some of the steps."""
-        return ColumnSteps(self.columns, self, slice(start, end))
+        return ColumnSteps({key: column[start:end] for key, column in self.columns.items()})
 
     def __len__(self) -> int:
-        return len(next(iter(self._columns.values()))) if self.whole is None else self.part.stop - self.part.start
+        return len(next(iter(self.columns.values())))
 
     def __getitem__(self, index: Any) -> Any:
         step = {key: _plain(column[index]) for key, column in self.columns.items()}
         return {key: value for key, value in step.items() if value is not None or key not in (ACTION_LOGP, CHOSEN)}
+
+
+@dataclass(frozen=True)
+class EpisodeGroup:
+    """Whole episodes that were read together from one file: each begins with the row behind the one before."""
+
+    file: str
+    numbers: Sequence[Any]  # [E]
+    bounds: Sequence[int]  # [E + 1] of the rows of each
+    steps: ColumnSteps  # of all
+
+    def each(self) -> Iterator[Found]:
+        """The episodes one by one."""
+        for number, (start, end) in zip(self.numbers, pairwise(self.bounds), strict=True):
+            yield f"{self.file}, episode {number}", partial(self.steps.between, start, end)
+
+
+Recorded = Found | EpisodeGroup
+
+
+def one_by_one(recorded: Iterable[Recorded]) -> Iterator[Found]:
+    """The episodes of groups, and those that were read alone."""
+    for found in recorded:
+        yield from found.each() if isinstance(found, EpisodeGroup) else (found,)
 
 
 def _plain(value: Any) -> Any:

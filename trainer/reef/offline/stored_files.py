@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
@@ -17,7 +17,7 @@ from reef.offline.episode_files import ENDINGS, recorded_in
 from reef.offline.minari.data_set import SCHEME
 from reef.offline.parquet_reader import Names
 from reef.offline.places import files_of
-from reef.offline.steps import MIB, Found
+from reef.offline.steps import MIB, EpisodeGroup, Recorded
 from reef.storage.object_store import RemoteFolder, is_uri
 
 log = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ def _files_at(address: str, copies: Copies) -> Iterator[StoredFile]:
 
 def recorded_in_all(
     files: Iterable[RecordedFile], keys: Collection[str] | None = None, names: Names | None = None
-) -> Iterator[Found]:
+) -> Iterator[Recorded]:
     """As `recorded_in`, of one file after the other; steps have to be taken before the next episode is.
 
     Raises:
@@ -144,5 +144,8 @@ def recorded_in_all(
             yield from recorded_in(file, keys, names)
             continue
         with file.copies.of(file) as path:
-            for place, steps in recorded_in(path, keys, names):
-                yield place.replace(str(path), file.uri), steps
+            for found in recorded_in(path, keys, names):
+                if isinstance(found, EpisodeGroup):
+                    yield replace(found, file=file.uri)
+                else:
+                    yield found[0].replace(str(path), file.uri), found[1]

@@ -50,12 +50,12 @@ def _command(args: argparse.Namespace) -> int:
         raise ConfigError("--json: convert prints no numbers. Leave it out.")
     if args.what == "convert" and not args.out.endswith((".json", ".jsonl", ".parquet")):
         raise ConfigError(f"{args.out}: expected a file that ends with .json, .jsonl or .parquet.")
-    from reef.offline.steps import LeftOut
+    from reef.offline.steps import LeftOut, one_by_one
     from reef.offline.stored_files import recorded_in_all
 
     wrong = LeftOut()
     names, files = _names(args.columns), _files(args.path)
-    episodes = _episodes(args.path, recorded_in_all(files, names=names), wrong)
+    episodes = _episodes(args.path, one_by_one(recorded_in_all(files, names=names)), wrong)
     if args.what == "convert":
         _check_out(args.out, files)
         print(f"{_convert(episodes, args.out, wrong)} episodes written to {args.out}")
