@@ -57,7 +57,7 @@ class Rollout:
             return rows if everything else rows[keep]
 
         return Transitions(
-            **{name: flat(getattr(self, name)) for name in TRANSITION_COLUMNS},
+            **{name: flat(array) for name, array in transition_columns(self).items()},
             extras={name: flat(array) for name, array in self.extras.items()},
         )
 
@@ -91,9 +91,14 @@ class Transitions:
 
     def __getitem__(self, rows: Array | slice) -> Transitions:
         return Transitions(
-            **{name: getattr(self, name)[rows] for name in TRANSITION_COLUMNS},
+            **{name: array[rows] for name, array in transition_columns(self).items()},
             extras={name: array[rows] for name, array in self.extras.items()},
         )
+
+
+def transition_columns(batch: Rollout | Transitions) -> dict[str, Array]:
+    """What a step is, by name: all but the mask and the extras."""
+    return {name: getattr(batch, name) for name in TRANSITION_COLUMNS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ import signal
 import time
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -15,25 +14,6 @@ from reef.distributed.replay.ray_shards import RayShards
 from reef.errors import WorkerError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(300)]
-
-
-class Slow(gym.Env[Any, Any]):
-    """Takes 5 ms for a step; an episode has eight."""
-
-    observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(2)
-
-    def __init__(self, env_config: Any) -> None:
-        self.steps = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.steps = 0
-        return self.np_random.random(2, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        time.sleep(0.005)
-        self.steps += 1
-        return self.np_random.random(2, np.float32), 1.0, self.steps == 8, False, {}
 
 
 def settings(**given: Any) -> ApexDQNConfig:
@@ -53,7 +33,7 @@ def settings(**given: Any) -> ApexDQNConfig:
         "delay_between_worker_restarts_s": 0.0,
         "seed": 3,
     }
-    return ApexDQNConfig.from_dict(base | given).environment(Slow)
+    return ApexDQNConfig.from_dict(base | given).environment("eight_steps:Slow", env_config={"step_s": 0.005})
 
 
 def stats_of(result: dict[str, Any]) -> dict[str, float]:

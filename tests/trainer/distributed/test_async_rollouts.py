@@ -4,7 +4,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -13,27 +12,6 @@ from reef.algorithms.impala import IMPALAConfig
 from reef.distributed.ray_workers import RayWorkers
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(300)]
-
-
-class Slow(gym.Env[Any, Any]):
-    """Takes `step_s` seconds for a step, and touches `mark` with the first; an episode has eight."""
-
-    observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(2)
-
-    def __init__(self, env_config: Any) -> None:
-        self.step_s, self.mark, self.steps = env_config["step_s"], env_config.get("mark"), 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.steps = 0
-        return self.np_random.random(2, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if self.mark:
-            Path(self.mark).touch()
-        time.sleep(self.step_s)
-        self.steps += 1
-        return self.np_random.random(2, np.float32), 1.0, self.steps == 8, False, {}
 
 
 def settings(kind: type[IMPALAConfig] = IMPALAConfig, **given: Any) -> IMPALAConfig:
@@ -48,7 +26,7 @@ def settings(kind: type[IMPALAConfig] = IMPALAConfig, **given: Any) -> IMPALACon
         "delay_between_worker_restarts_s": 0.0,
         "seed": 3,
     }
-    return kind.from_dict(base | given).environment(Slow, env_config={"step_s": 0.01})
+    return kind.from_dict(base | given).environment("eight_steps:Slow", env_config={"step_s": 0.01})
 
 
 def stats_of(result: dict[str, Any]) -> dict[str, float]:

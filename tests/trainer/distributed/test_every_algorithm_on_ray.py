@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections import defaultdict
 from typing import Any
 
-import gymnasium as gym
-import numpy as np
 import pytest
 
 from reef.algorithms.offline import OfflineAlgorithm
@@ -47,30 +43,6 @@ SMALL: dict[str, Any] = {  # those of them that an algorithm has
 FLAGS = ("recreate_failed_workers", "ignore_worker_failures", "")
 
 
-class Dying(gym.Env[Any, Any]):
-    """Has the process of worker 2 killed in its sixth fragment, in the middle of a call, unless it was recreated."""
-
-    observation_space = gym.spaces.Box(-1.0, 1.0, (2,))
-
-    def __init__(self, env_config: Any) -> None:
-        real = env_config["real"]
-        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,)) if real else gym.spaces.Discrete(2)
-        self.left = 55 if env_config.worker_index == 2 and not env_config.recreated_worker else 10**9
-        self.steps = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.steps = 0
-        return self.np_random.random(2, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.left -= 1
-        if not self.left:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self.steps += 1
-        return self.np_random.random(2, np.float32), 1.0, self.steps == 8, False, {}
-
-
 def cases() -> list[tuple[str, str]]:
     """Each algorithm with a flag, and each way to train with every flag."""
     by_flow: dict[Any, list[str]] = defaultdict(list)
@@ -89,7 +61,9 @@ def settings(name: str, flag: str) -> AlgorithmConfig:
     kind = algorithm_class(name).config_class
     given = {key: value for key, value in SMALL.items() if key in kind.by_key}
     real = issubclass(kind, QCriticsConfig)
-    return kind.from_dict(given | ({flag: True} if flag else {})).environment(Dying, env_config={"real": real})
+    return kind.from_dict(given | ({flag: True} if flag else {})).environment(
+        "eight_steps:DyingInWorker2", env_config={"real": real}
+    )
 
 
 def train_until_lost(algorithm: Algorithm) -> None:

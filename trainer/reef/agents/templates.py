@@ -20,7 +20,6 @@ from reef.config import AlgorithmConfig, Scheduled, default
 from reef.config.aliases import translate
 from reef.config.loading import load_function
 from reef.envs.by_policy import Columns as PolicyColumns
-from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import CallbackError, ConfigError
 from reef.learn.device import to_device
 from reef.learn.learner import Learner
@@ -34,7 +33,7 @@ from reef.rollout.policy_runner import PolicyRunner
 from reef.run.algorithm import Algorithm
 from reef.run.flows.on_policy import on_policy
 from reef.run.inference import learnable
-from reef.spaces import Layout, Space
+from reef.spaces import Space
 from reef.types import PolicyId, Stats
 
 LossFn = Callable[[Policy, Any, Any, Mapping[str, Tensor]], Tensor]
@@ -134,10 +133,7 @@ class PolicyTemplate:
     ) -> Policy:
         """A policy with a learner of its own; `learn_on_batch` improves it. ConfigError for wrong settings."""
         settings = LossFunctionConfig.from_dict(config or {}).checked()
-        layout = Layout.of(action_space)
-        transform = ActionTransform(layout, normalize=settings.normalize_actions, clip=settings.clip_actions)
-        rewards = RewardTransform(settings.clip_rewards, atari=False)
-        columns = PolicyColumns(observation_space, action_space, transform, rewards, np.arange(1))
+        columns = PolicyColumns.of(settings, observation_space, action_space, np.arange(1))
         runner, kind = PolicyRunner(settings, 0, columns), self.learner_class(self.name)
         learner, policy = kind(settings, observation_space, action_space), runner.policy
         policy.flat.load(learner.weights())

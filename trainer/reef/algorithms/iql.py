@@ -18,7 +18,8 @@ from reef.config import Scheduled, default, setting
 from reef.math.td import td_targets
 from reef.nn.distributions import SquashedGaussian
 from reef.nn.gradients import Columns, Loss
-from reef.nn.q_critics import Actor, ActorWithCritics, ContinuousActorCritic, DiscreteActorCritic
+from reef.nn.layers.encoders import EncoderWithHead
+from reef.nn.q_critics import ActorWithCritics, ContinuousActorCritic, DiscreteActorCritic
 from reef.spaces import Space
 
 # Largest weight of an action, as in the paper's code: one lucky action must not outweigh all others.
@@ -54,7 +55,7 @@ class ImplicitActorCritic(ActorWithCritics):
     def __init__(self, config: IQLConfig, observation_space: Space, action_space: Space, **kind: Any) -> None:
         """`kind`: arguments for the actor and the critics of these actions."""
         super().__init__(config, observation_space, action_space, twin_q=config.twin_q, **kind)
-        self.state_value = Actor(self.input_layout, config.q_model_config.over(config.model), 1)
+        self.state_value = EncoderWithHead(self.input_layout, config.q_model_config.over(config.model), 1)
 
     def state_values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N]."""

@@ -18,7 +18,7 @@ from reef.learn.minibatches import transition_columns
 from reef.math.td import weighted_mean
 from reef.nn.flat import FlatParameters
 from reef.nn.gradients import Columns, Gradient, Loss, LossFunction
-from reef.nn.q_critics import ActorWithCritics, CustomActor, CustomCritics
+from reef.nn.q_critics import ActorWithCritics, CustomActorNetwork, CustomCritics
 from reef.nn.targets import Target
 from reef.types import State
 
@@ -157,7 +157,7 @@ class QCriticsLearner(ReplayingLearner):
     ) -> Gradient:
         """As of every learner; a custom network is in training mode."""
         gradient = super()._gradient(network, flat, inputs, loss)
-        return self._in_training_mode(gradient) if isinstance(network, CustomActor | CustomCritics) else gradient
+        return self._in_training_mode(gradient) if isinstance(network, CustomActorNetwork | CustomCritics) else gradient
 
     def begin(self, timestep: int) -> None:
         """Set learning rates by their schedules; update the targets when they are due."""

@@ -145,10 +145,10 @@ class ActorGroup:
         while pending:
             done = first_done(pending, min(deadline - time.monotonic(), pause_s), self._deadline)
             if not done and time.monotonic() >= deadline:
-                for slot in pending.values():
-                    self._fail_late(slot, method, timeout_s)
+                self._fail_late(pending.values(), method, timeout_s)
             elif not done and self._spec.has_mailbox:
-                self._fail_silent(pending.values())
+                limit = self._settings.worker_health_probe_timeout_s
+                self._fail_late([slot for slot in pending.values() if slot.is_silent(limit)], PROBE, limit)
             for ref in done:
                 slot = pending.pop(ref)
                 value = self._fetch(slot, method, ref)
@@ -240,7 +240,7 @@ class ActorGroup:
         limit = self._settings.request_timeout_s
         for slot in slots:
             if limit is not None and slot.in_flight and time.monotonic() - slot.busy_since >= limit:
-                self._fail_late(slot, next(iter(slot.in_flight.values())), limit)
+                self._fail_late([slot], next(iter(slot.in_flight.values())), limit)
 
     def _fetch(self, slot: Slot, method: str, ref: Any) -> Any:
         """The value of a finished call; a failure is dealt with here and leaves the slot without an actor."""
@@ -339,7 +339,7 @@ class ActorGroup:
             log.warning(text, self._spec.name, slot.index, limit)
             slot.withdraw()
         elif time.monotonic() - slot.started_at > limit:
-            self._fail_late(slot, START, limit)
+            self._fail_late([slot], START, limit)
 
     def _await_first_start(self, patience_s: float | None) -> None:
         deadline = float("inf")
@@ -363,13 +363,9 @@ class ActorGroup:
         else:
             time.sleep(LOOK_AGAIN_S)
 
-    def _fail_silent(self, slots: Iterable[Slot]) -> None:
-        limit = self._settings.worker_health_probe_timeout_s
-        for slot in [slot for slot in slots if slot.is_silent(limit)]:
-            self._fail_late(slot, PROBE, limit)
-
-    def _fail_late(self, slot: Slot, method: str, limit_s: float | None) -> None:
-        self._fail(slot, late(slot.index, method, limit_s, LIMITS.get(method) or self._spec.work.get(method)))
+    def _fail_late(self, slots: Iterable[Slot], method: str, limit_s: float | None) -> None:
+        for slot in slots:
+            self._fail(slot, late(slot.index, method, limit_s, LIMITS.get(method) or self._spec.work.get(method)))
 
     def _fail(self, slot: Slot, failure: Failure) -> None:
         """Take the slot's actor down and do what the policy decides; raises WorkerError where it ends the run."""

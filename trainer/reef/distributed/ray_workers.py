@@ -49,8 +49,6 @@ class RayWorkers:
     settings `fault_tolerance` say; a replacement gets the newest weights and filters before it samples.
     """
 
-    _policies_changed = False  # since the first workers were started
-
     def __init__(
         self,
         config: AlgorithmConfig,
@@ -68,7 +66,7 @@ class RayWorkers:
         start()
         check_resources(config)
         self._config, self._deadline = config, deadline or Deadline()
-        self._node: str = ray.get_runtime_context().get_node_id()
+        self._policies_changed = False  # since the first workers were started
         self._local = local or RolloutWorker(config, 0, with_env=config.create_env_on_local_worker)
         self._newest: Weights | None = None
         self._stored: Any = None  # the newest weights, or a reference to them in Ray's store
@@ -150,7 +148,7 @@ class RayWorkers:
     @property
     def num_here(self) -> int:
         """Actors on this process's node."""
-        return self._group.num_on(self._node)
+        return self._group.num_on(ray.get_runtime_context().get_node_id())
 
     @property
     def num_restarts(self) -> int:

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from reef.config import AlgorithmConfig
 from reef.envs.seeding import EpisodeSeeds
 from reef.envs.vector import StepResult, VectorEnv
 from reef.envs.wrappers import ActionTransform, RewardTransform
-from reef.spaces import Space
+from reef.spaces import Layout, Space
 from reef.types import DEFAULT_POLICY, ONLY_AGENT, AgentId, Array, PolicyId, State
 
 
@@ -33,6 +34,15 @@ class Columns(NamedTuple):
     takes_turns: bool = False
     # whether a step may be one of some environments alone, which `live` says, and the next one is for those `present`
     in_batches: bool = False
+
+    @classmethod
+    def of(
+        cls, config: AlgorithmConfig, observation_space: Space, action_space: Space, envs: Array, *, atari: bool = False
+    ) -> Columns:
+        """Columns of these spaces, whose actions and rewards are changed as the settings of their policy say."""
+        layout = Layout.of(action_space)
+        actions = ActionTransform(layout, normalize=config.normalize_actions, clip=config.clip_actions)
+        return cls(observation_space, action_space, actions, RewardTransform(config.clip_rewards, atari=atari), envs)
 
 
 class EnvStep(NamedTuple):
@@ -61,34 +71,27 @@ class PolicyEnvs(Protocol):
     @property
     def seeds(self) -> EpisodeSeeds:
         """Of the episodes of each environment."""
-        ...
 
     def reset(self) -> dict[PolicyId, Array]:
         """Begin a new episode in every environment and return the observations [B, *obs] by policy."""
-        ...
 
     def step(self, actions: dict[PolicyId, Array]) -> EnvStep:
         """Step every environment once; `actions` [B, *action] as the policies chose them."""
-        ...
 
     def state(self) -> State:
         """The episodes in progress, to go on with elsewhere."""
-        ...
 
     def set_state(self, state: State) -> tuple[dict[PolicyId, Array], Array]:
         """Go on with them as far as the environments reach.
 
         Returns the observations [B, *obs] by policy, and which environments go on, [E] bool; others begin episodes.
         """
-        ...
 
     def roles(self, env: int) -> Mapping[AgentId, PolicyId]:
         """By agent the policy that it acts with in the episode in progress; filled while that begins."""
-        ...
 
     def close(self) -> None:
         """Close every environment; what is raised thereby is logged."""
-        ...
 
 
 class SingleAgentEnvs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,27 +43,24 @@ class AgentsStep(NamedTuple):
     infos: Mapping[AgentId, Any]
 
 
-class EpisodeListener(Protocol):
-    """Is called as the environments of a worker are made and stepped; `env` is the index of one."""
+class EpisodeListener:
+    """Is called as the environments of a worker are made and stepped; `env` is the index of one. It does nothing."""
 
     def made(self, env: int, environment: Any, context: Any) -> None:
         """An environment was made, with this `EnvContext`."""
-        ...
 
     def begins(self, env: int) -> dict[str, Any]:
         """An episode is about to begin; returns keyword arguments for `reset`."""
-        ...
+        return {}
 
     def began(self, env: int, obs: Mapping[AgentId, Any], infos: Mapping[AgentId, Any]) -> None:
         """The environment was reset."""
-        ...
 
     def stepped(self, env: int, actions: Mapping[AgentId, Any], step: AgentsStep, *, ended: bool) -> None:
         """The environment was stepped; where the episode `ended`, it is not reset yet.
 
         An episode that `horizon` cut is `truncated`.
         """
-        ...
 
 
 class VectorEnv(ABC):

@@ -33,39 +33,30 @@ class Learners(Protocol):
 
     def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Update]:
         """Improve each policy on its batch; `timestep` drives the schedules. No submitted update may be pending."""
-        ...
 
     def submit(self, batches: Batches, timestep: int) -> bool:
         """Start an update without waiting; return False, and do nothing, if `MOST_SUBMITTED` updates are pending."""
-        ...
 
     def results(self, timeout_s: float | None = None) -> list[dict[PolicyId, Update]]:
         """Return results of submitted updates, oldest first: at least one, unless time runs out or none is pending."""
-        ...
 
     def set_policies(self, config: AlgorithmConfig, spaces: PolicySpaces) -> None:
         """Have a learner for each policy that may learn by `config`, after all submitted updates; others are new."""
-        ...
 
     def weights(self) -> Weights:
         """The parameters of every policy, for publishing to workers."""
-        ...
 
     def set_weights(self, weights: Weights) -> None:
         """Overwrite the parameters, after all submitted updates."""
-        ...
 
     def state(self) -> State:
         """Everything that a checkpoint needs for a bit-exact resume, after all submitted updates."""
-        ...
 
     def set_state(self, state: State) -> None:
         """Restore what `state` returned, also with another number of learners; results not yet fetched are lost."""
-        ...
 
     def stop(self) -> None:
         """End processes."""
-        ...
 
 
 class Ranks(Learners, Protocol):
@@ -73,7 +64,6 @@ class Ranks(Learners, Protocol):
 
     def sample(self) -> list[Sample]:
         """Let each rank sample its share of a train batch, and keep the rollouts."""
-        ...
 
 
 class LocalLearners:

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.nn.custom import custom_module
+from reef.nn.layers.encoders import EncoderWithHead
 from reef.nn.policies import Policy
-from reef.nn.q_critics import Actor
 from reef.spaces import Space
 from reef.types import Array
 
@@ -96,7 +96,7 @@ class PerturbedPolicy(Policy):
                     "no loss. Leave the method out, or use PPO."
                 )
         else:
-            self.actor = Actor(self.input_layout, config.model, outputs)
+            self.actor = EncoderWithHead(self.input_layout, config.model, outputs)
         length = sum(parameter.numel() for parameter in self.actor.parameters())
         if length > noise_size:
             raise ConfigError(

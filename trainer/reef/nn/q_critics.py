@@ -19,26 +19,11 @@ from reef.nn.architecture import Architecture
 from reef.nn.custom import custom_module
 from reef.nn.distributions import Categorical, DistributionMaker, LeafDistribution, SquashedGaussian
 from reef.nn.layers.action_mask import ActionMask
-from reef.nn.layers.encoders import Encoder, Features
+from reef.nn.layers.encoders import EncoderWithHead, Features
 from reef.nn.layers.stacked import StackedLinear, StackedMLP
 from reef.nn.policies import Policy
 from reef.spaces import Layout, Space
 from reef.types import Array
-
-
-class Actor(nn.Module):
-    """Observations [N, *obs] -> the inputs of the action distribution [N, D]."""
-
-    def __init__(self, layout: Layout, model: ModelConfig, outputs: int, mask: ActionMask | None = None) -> None:
-        super().__init__()
-        self.mask = mask
-        self.encoder = Encoder(layout, model)
-        self.out = nn.Linear(self.encoder.out_features, outputs)
-
-    def forward(self, obs: Tensor) -> Tensor:
-        """[N, D]."""
-        outputs: Tensor = self.out(self.encoder.forward_branch(0, obs))
-        return outputs if self.mask is None else self.mask(obs, outputs)
 
 
 class Critics(nn.Module):
@@ -65,7 +50,7 @@ class Critics(nn.Module):
         return torch.cat([self.features(obs), actions.reshape(len(actions), -1)], dim=1)
 
 
-class CustomActor(nn.Module):
+class CustomActorNetwork(nn.Module):
     """A user's module that maps observations to (distribution inputs [N, D], anything)."""
 
     def __init__(self, module: nn.Module, mask: ActionMask | None) -> None:
@@ -103,7 +88,7 @@ class CustomCritics(nn.Module):
 class ActorWithCritics(Policy):
     """An actor and one or two critics, which a subclass makes; it acts by the actor alone."""
 
-    actor: Actor | CustomActor
+    actor: EncoderWithHead | CustomActorNetwork
     critics: Critics | CustomCritics
 
     def __init__(self, config: Any, observation_space: Space, action_space: Space, *, twin_q: bool) -> None:
@@ -117,11 +102,11 @@ class ActorWithCritics(Policy):
         self.spaces, self.parts = (observation_space, action_space), (config.policy_model_config, config.q_model_config)
         self.twin_q, self.num_critics = twin_q, 2 if twin_q else 1
 
-    def make_actor(self, own: Any, outputs: int) -> Actor | CustomActor:
+    def make_actor(self, own: Any, outputs: int) -> EncoderWithHead | CustomActorNetwork:
         """From `policy_model_config`, and for the rest `model`."""
         if own.custom_model is None:
-            return Actor(self.input_layout, own.over(self.config.model), outputs, self.action_mask)
-        return CustomActor(self.custom("policy_model_config", outputs), self.action_mask)
+            return EncoderWithHead(self.input_layout, own.over(self.config.model), outputs, self.action_mask)
+        return CustomActorNetwork(self.custom("policy_model_config", outputs), self.action_mask)
 
     def custom(self, settings: str, outputs: int, actions: int = 0) -> nn.Module:
         """One module of the `custom_model` of these settings."""

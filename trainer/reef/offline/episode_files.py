@@ -60,15 +60,12 @@ class EpisodeFile(Protocol):
 
     def add(self, episode: PlayedEpisode) -> None:
         """Write an episode."""
-        ...
 
     def size(self) -> int:
         """Bytes that were written so far."""
-        ...
 
     def close(self) -> None:
         """End it; one that is new and got no episode is removed, and one that was there stays as it was then."""
-        ...
 
 
 def episode_file(path: str, flag: str = "--out ") -> EpisodeFile:

@@ -12,7 +12,7 @@ import numpy as np
 from reef.batch import Rollout
 from reef.callbacks.hooks import Hooks, number_of
 from reef.callbacks.sample_batch import SampleBatch
-from reef.envs.vector import AgentsStep
+from reef.envs.vector import AgentsStep, EpisodeListener
 from reef.errors import CallbackError
 from reef.types import AgentId, Array, PolicyId
 
@@ -105,8 +105,8 @@ class BaseEnv:
     get_unwrapped = get_sub_environments  # as older code calls it
 
 
-class EpisodeHooks:
-    """The `EpisodeListener` that calls hooks, with a `RunningEpisode` for each environment."""
+class EpisodeHooks(EpisodeListener):
+    """The listener that calls hooks, with a `RunningEpisode` for each environment."""
 
     def __init__(self, hooks: Hooks, worker: RolloutWorker) -> None:
         self._hooks, self._worker = hooks, worker

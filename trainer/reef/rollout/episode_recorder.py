@@ -22,30 +22,27 @@ if TYPE_CHECKING:
 KEYS = STEP_KEYS[:-1]  # not the infos
 
 
-class EpisodeRelay:
-    """An `EpisodeListener` that passes on to `then` what it hears."""
+class EpisodeRelay(EpisodeListener):
+    """Passes on to `then` what it hears."""
 
     def __init__(self, then: EpisodeListener | None) -> None:
-        self._then = then
+        self._then = then or EpisodeListener()
 
     def made(self, env: int, environment: Any, context: Any) -> None:
         """An environment was made."""
-        if self._then is not None:
-            self._then.made(env, environment, context)
+        self._then.made(env, environment, context)
 
     def begins(self, env: int) -> dict[str, Any]:
         """Leave the options of the reset to the next listener."""
-        return {} if self._then is None else self._then.begins(env)
+        return self._then.begins(env)
 
     def began(self, env: int, obs: Mapping[AgentId, Any], infos: Mapping[AgentId, Any]) -> None:
         """The environment was reset."""
-        if self._then is not None:
-            self._then.began(env, obs, infos)
+        self._then.began(env, obs, infos)
 
     def stepped(self, env: int, actions: Mapping[AgentId, Any], step: AgentsStep, *, ended: bool) -> None:
         """The environment was stepped."""
-        if self._then is not None:
-            self._then.stepped(env, actions, step, ended=ended)
+        self._then.stepped(env, actions, step, ended=ended)
 
 
 class EpisodeRecorder(EpisodeRelay):

@@ -23,7 +23,7 @@ from reef.run.checkpoint import find_checkpoint, read_state, restoring, write_ch
 from reef.run.checkpoint.policies import described
 from reef.run.evaluation import Evaluation
 from reef.run.events import BatchLearned, Evaluated, Events, SampleTaken
-from reef.run.metrics import IterationMetrics, check_kept, make_json_safe
+from reef.run.metrics import COUNTER_FIELDS, IterationMetrics, check_kept, make_json_safe
 from reef.run.policies.changes import ChangingPolicies
 from reef.run.process.deadline import Deadline
 from reef.types import PolicyId, State, Stats
@@ -89,9 +89,7 @@ class Algorithm(ChangingPolicies):
         self.is_idle = False
         # what was sampled in iterations that could not learn from it yet
         self.collected: list[Sample] = []
-        self.counters = dict.fromkeys(
-            ("num_env_steps_sampled", "num_env_steps_trained", "num_agent_steps_sampled", "num_agent_steps_trained"), 0
-        )
+        self.counters = dict.fromkeys(COUNTER_FIELDS, 0)
         self.timers: dict[str, float] = {}
         self.metrics = IterationMetrics(config)
         self.workers, self.learners, self.evaluation = parts.workers, parts.learners, parts.evaluation
@@ -192,7 +190,7 @@ class Algorithm(ChangingPolicies):
     def evaluate(self) -> dict[str, Any]:
         """Run the configured evaluation with the newest weights; the metrics are under "evaluation"."""
         self._refuse_when_stopped()
-        self._finish_evaluation()
+        self.finish_evaluation()
         self._take_over_weights()
         self.hooks.call("on_evaluate_start", algorithm=self)
         return {"evaluation": self._report_evaluation(self.evaluation.run(self))}
@@ -204,8 +202,11 @@ class Algorithm(ChangingPolicies):
                 self.hooks.call("on_evaluate_start", algorithm=self)
                 self.evaluation.begin(self)
 
-    def _finish_evaluation(self, *, wait: bool = True) -> dict[str, Any] | None:
-        """The metrics of the evaluation that is under way, if there is one, and it has ended or this is to `wait`."""
+    def finish_evaluation(self, *, wait: bool = True) -> dict[str, Any] | None:
+        """The metrics of the evaluation that is under way, if there is one, and it has ended or this is to `wait`.
+
+        It has the policies from when it began.
+        """
         if not self.evaluation.is_under_way:
             return None
         with self.timer("evaluation"):
@@ -216,15 +217,11 @@ class Algorithm(ChangingPolicies):
         """What goes into the result of the iteration that ends now."""
         metrics = None
         if self.config.evaluates_beside_training:
-            metrics = self._finish_evaluation(wait=not self.config.enable_async_evaluation)
+            metrics = self.finish_evaluation(wait=not self.config.enable_async_evaluation)
         elif self.evaluation.is_due(self.iteration):
             with self.timer("evaluation"):
                 metrics = self.evaluate()["evaluation"]
         return self.evaluation.latest if metrics is None and self.config.always_attach_evaluation_results else metrics
-
-    def finish_evaluation(self) -> None:
-        """Wait for an evaluation that is under way beside training: it has the policies from before."""
-        self._finish_evaluation()
 
     def _report_evaluation(self, metrics: dict[str, Any]) -> dict[str, Any]:
         if self.evaluation.has_workers:

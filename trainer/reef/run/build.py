@@ -140,7 +140,7 @@ def begin(
     experiment = make(stack.enter_context(build_algorithm(config, local, signals.deadline)))
     for reporter in reporters:
         subscribe(reporter, experiment.events)
-    watchdog.begin(experiment.progress, experiment.rescue)
+    watchdog.begin(experiment.algorithm.progress, experiment.rescue)
     return experiment
 
 

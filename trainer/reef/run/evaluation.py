@@ -239,8 +239,7 @@ class Evaluation:
         return {
             "training_iteration": iteration,
             **summarize_episodes(episodes, keep_per_episode=self.config.keep_per_episode_custom_metrics),
-            **{"episode_media": {}, **self._media(workers, iteration)},
-            "episodes_this_iter": len(episodes),
+            **self._media(workers, iteration),
             "timesteps_this_iter": steps,
             "num_healthy_workers": workers.num_healthy if self.config.evaluation_num_workers else 0,
         }

@@ -232,10 +232,6 @@ class Experiment:
             return True
         return ending and (self.settings.at_end or self.signals.received is not None)
 
-    def progress(self) -> object:
-        """As `Algorithm.progress`."""
-        return self.algorithm.progress()
-
     def rescue(self) -> str | None:
         """Save from another thread what was learned, while the main thread is in an environment.
 

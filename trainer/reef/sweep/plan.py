@@ -229,7 +229,7 @@ def draw(tune: Tune, base: AlgorithmConfig) -> list[Trial]:
 
 
 def drawn(parameter: Parameter, generator: np.random.Generator, *, whole: bool) -> Any:
-    """One value at random: of six digits, so that people can read and repeat it, or a whole number."""
+    """One value at random."""
     if values := parameter.choice or parameter.grid:
         return values[generator.integers(len(values))]
     if parameter.log_uniform is not None:
@@ -241,7 +241,12 @@ def drawn(parameter: Parameter, generator: np.random.Generator, *, whole: bool) 
         if whole:
             return int(generator.integers(int(low), int(high), endpoint=True))
         value = generator.uniform(low, high)
-    return round(value) if whole else float(f"{value:.6g}")
+    return as_value(value, whole=whole)
+
+
+def as_value(number: float, *, whole: bool) -> float:
+    """A number as trials have it: a whole one, or one of six digits, so that people can read and repeat it."""
+    return round(number) if whole else float(f"{number:.6g}")
 
 
 def is_whole(base: AlgorithmConfig, key: str) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from reef.api.tune import Parameter
 from reef.errors import ConfigError
-from reef.sweep.plan import Parameters, Plan, Trial, drawn, is_whole
+from reef.sweep.plan import Parameters, Plan, Trial, as_value, drawn, is_whole
 from reef.sweep.record import Record
 
 FACTORS = (0.8, 1.2)  # by one of which a number changes
@@ -75,4 +75,4 @@ def moved(parameter: Parameter, value: Any, generator: np.random.Generator, *, w
     if whole:  # by one at least
         number = max(round(number), value + 1) if up else min(round(number), value - 1)
     number = min(max(number, interval[0]), interval[1])
-    return round(number) if whole else float(f"{number:.6g}")
+    return as_value(number, whole=whole)

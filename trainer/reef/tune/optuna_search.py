@@ -14,7 +14,7 @@ from ray.tune.search import Searcher
 
 from reef.api.tune import Parameter
 from reef.errors import ConfigError
-from reef.sweep.plan import Parameters, Plan, Trial, is_whole
+from reef.sweep.plan import Parameters, Plan, Trial, as_value, is_whole
 from reef.sweep.progress import SweepProgress
 from reef.tune.trial import SCORE, trial_config
 
@@ -86,7 +86,7 @@ class OptunaSearch(Searcher):
             if parameter.choice is not None:
                 found[key] = parameter.choice[value]
             else:
-                found[key] = value if isinstance(value, int) else float(f"{value:.6g}")
+                found[key] = as_value(value, whole=isinstance(value, int))
         return found
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:

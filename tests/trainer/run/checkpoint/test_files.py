@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -162,8 +163,10 @@ def test_find_takes_a_checkpoint_or_the_folder_of_a_run(tmp_path: Path) -> None:
 
 
 def test_another_kind_is_refused(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path / "c", STATE, kind="policy")
-    with pytest.raises(CheckpointError, match="'policy'"):
+    write_checkpoint(tmp_path / "c", STATE)
+    manifest = json.loads((tmp_path / "c" / "manifest.json").read_text())
+    (tmp_path / "c" / "manifest.json").write_text(json.dumps(manifest | {"kind": "policy"}))
+    with pytest.raises(CheckpointError, match="of kind 'policy', not 'algorithm'"):
         read_checkpoint(tmp_path / "c")
 
 

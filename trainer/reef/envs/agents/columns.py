@@ -9,7 +9,7 @@ import numpy as np
 from reef.config import AlgorithmConfig
 from reef.envs.by_policy import Columns
 from reef.envs.vector import StepResult
-from reef.envs.wrappers import ActionTransform, RewardTransform, env_actions
+from reef.envs.wrappers import env_actions
 from reef.spaces import Layout, Space
 from reef.types import AgentId, Array
 
@@ -24,14 +24,8 @@ class AgentGroup:
         count = num_envs * len(agents)
         self.observation_layout, self.action_layout = Layout.of(spaces[0]), Layout.of(spaces[1])
         self.present = np.zeros(count, np.bool_)
-        self.columns = Columns(
-            *spaces,
-            ActionTransform(self.action_layout, normalize=config.normalize_actions, clip=config.clip_actions),
-            RewardTransform(config.clip_rewards, atari=False),
-            np.repeat(np.arange(num_envs), len(agents)),
-            self.present,
-            agents,
-        )
+        columns = Columns.of(config, *spaces, np.repeat(np.arange(num_envs), len(agents)))
+        self.columns = columns._replace(present=self.present, agents=agents)
         self.obs = np.zeros((count, *self.observation_layout.shape), self.observation_layout.dtype)
         self.rewards = np.zeros(count, np.float32)
         self.terminated = np.zeros(count, np.bool_)

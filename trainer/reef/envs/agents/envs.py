@@ -36,11 +36,9 @@ class EnvMaker(Protocol):
 
     def agents(self, index: int) -> Any:
         """An environment of several agents, for use."""
-        ...
 
     def end(self) -> None:
         """End what it has started."""
-        ...
 
 
 class MultiAgentEnvs:

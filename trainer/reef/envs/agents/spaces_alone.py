@@ -11,8 +11,6 @@ from reef.config import AlgorithmConfig
 from reef.envs.by_policy import Columns
 from reef.envs.failures import env_name
 from reef.envs.seeding import EpisodeSeeds
-from reef.envs.wrappers import ActionTransform, RewardTransform
-from reef.spaces import Layout
 from reef.types import AgentId, Array, PolicyId, State
 
 
@@ -57,10 +55,4 @@ def _columns(config: AlgorithmConfig, policy_id: PolicyId) -> Columns:
     # An empty Dict space is no missing one.
     observation_space = config.observation_space if spec.observation_space is None else spec.observation_space
     action_space = config.action_space if spec.action_space is None else spec.action_space
-    return Columns(
-        observation_space,
-        action_space,
-        ActionTransform(Layout.of(action_space), normalize=own.normalize_actions, clip=own.clip_actions),
-        RewardTransform(own.clip_rewards, atari=False),
-        np.zeros(1, np.int64),
-    )
+    return Columns.of(own, observation_space, action_space, np.arange(1))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -13,14 +11,15 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig
-from reef.learn.intrinsic.rewards import FeatureNetwork, IntrinsicRewards
+from reef.learn.intrinsic.rewards import IntrinsicRewards
 from reef.learn.minibatches import shuffled
 from reef.learn.statistics import mean_stats
 from reef.learn.trained_parameters import Reduce, TrainedParameters
 from reef.nn.distributions import DistributionMaker
+from reef.nn.dueling import Stream
 from reef.nn.flat import FlatParameters
 from reef.nn.gradients import Columns, Loss, by_autograd
-from reef.nn.layers.activations import ACTIVATIONS
+from reef.nn.layers.encoders import EncoderWithHead
 from reef.rollout.exploration import Curiosity
 from reef.spaces import Layout
 from reef.types import State, Stats
@@ -36,13 +35,13 @@ class CuriosityNetwork(nn.Module):
     def __init__(self, observations: Layout, actions: Layout, settings: Curiosity) -> None:
         super().__init__()
         size = settings.feature_dim
-        self.features = FeatureNetwork(observations, settings.feature_net, size)
+        self.features = EncoderWithHead(observations, settings.feature_net, size)
         self.action_space, self.maker = actions.space, DistributionMaker(actions)
         self.real = isinstance(actions.space, spaces.Box)
         width = actions.size if self.real else self.maker.num_inputs
         sizes = settings.inverse_net_hiddens, settings.forward_net_hiddens
-        self.inverse = _perceptron([2 * size, *sizes[0], width], settings.inverse_net_activation)
-        self.forward_model = _perceptron([size + width, *sizes[1], size], settings.forward_net_activation)
+        self.inverse = Stream([2 * size, *sizes[0], width], settings.inverse_net_activation, nn.Linear)
+        self.forward_model = Stream([size + width, *sizes[1], size], settings.forward_net_activation, nn.Linear)
 
     def forward(self, obs: Tensor, actions: Tensor, next_obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return forward and inverse losses, [N] each."""
@@ -69,22 +68,6 @@ class CuriosityNetwork(nn.Module):
             counts = np.ravel(self.action_space.nvec).tolist()
             return torch.cat([F.one_hot(flat[:, i].long(), count) for i, count in enumerate(counts)], 1).float()
         return flat.float()
-
-
-def _perceptron(sizes: Sequence[int], activation: str) -> nn.Module:
-    layers: list[nn.Module] = []
-    for before, after in pairwise(sizes):
-        layers += [nn.Linear(before, after), _Activation(activation)]
-    return nn.Sequential(*layers[:-1])
-
-
-class _Activation(nn.Module):
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.function = ACTIVATIONS[name]
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
 
 
 class CuriosityRewards(IntrinsicRewards):

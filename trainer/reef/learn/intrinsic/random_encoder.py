@@ -7,9 +7,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from reef.learn.intrinsic.rewards import FeatureNetwork, IntrinsicRewards
+from reef.learn.intrinsic.rewards import IntrinsicRewards
 from reef.nn.flat import FlatParameters
 from reef.nn.gradients import Columns
+from reef.nn.layers.encoders import EncoderWithHead
 from reef.rollout.exploration import RE3
 from reef.spaces import Layout
 from reef.types import State, Stats
@@ -26,7 +27,7 @@ class RandomEncoderRewards(IntrinsicRewards):
     def __init__(self, settings: RE3, observations: Layout, *, device: torch.device) -> None:
         super().__init__(device)
         self.settings, self.batches = settings, 0
-        self.encoder = FeatureNetwork(observations, settings.encoder_net, settings.embeds_dim).to(device)
+        self.encoder = EncoderWithHead(observations, settings.encoder_net, settings.embeds_dim).to(device)
         self.flat = FlatParameters(self.encoder.parameters())
 
     @property

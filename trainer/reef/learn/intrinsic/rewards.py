@@ -8,14 +8,11 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from reef.batch import Rollout, Transitions
-from reef.config import ModelConfig
 from reef.learn.device import to_device
 from reef.nn.gradients import Columns
-from reef.nn.layers.encoders import Encoder
-from reef.spaces import Layout
 from reef.types import Array, State, Stats
 
 Batch = TypeVar("Batch", Rollout, Transitions)
@@ -60,17 +57,3 @@ def valid_steps(batch: Rollout | Transitions) -> Array:
     if isinstance(batch, Rollout):
         return batch.mask
     return batch.extras["mask"] if "mask" in batch.extras else np.ones(batch.rewards.shape, np.bool_)
-
-
-class FeatureNetwork(nn.Module):
-    """Observations [N, *obs] -> features [N, outputs]."""
-
-    def __init__(self, layout: Layout, model: ModelConfig, outputs: int) -> None:
-        super().__init__()
-        self.encoder = Encoder(layout, model)
-        self.out = nn.Linear(self.encoder.out_features, outputs)
-
-    def forward(self, obs: Tensor) -> Tensor:
-        """[N, outputs]."""
-        features: Tensor = self.out(self.encoder.forward_branch(0, obs))
-        return features

@@ -9,8 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from reef.nn.fast.layers import ArrayMLP
+from reef.nn.layers.encoders import EncoderWithHead
 from reef.nn.perturbed import PerturbedPolicy
-from reef.nn.q_critics import Actor
 from reef.types import Array, RecurrentState
 
 
@@ -28,7 +28,7 @@ class ArrayPerturbedActor:
     @staticmethod
     def covers(policy: PerturbedPolicy) -> bool:
         """Whether its network is a perceptron of vectors of numbers, on the CPU."""
-        return type(policy.actor) is Actor and ArrayMLP.covers(policy.actor.encoder, policy.device)
+        return type(policy.actor) is EncoderWithHead and ArrayMLP.covers(policy.actor.encoder, policy.device)
 
     @np.errstate(invalid="ignore", over="ignore")
     def __call__(self, obs: Array, state: RecurrentState) -> tuple[Array, RecurrentState]:

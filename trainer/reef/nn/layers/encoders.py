@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -11,6 +13,8 @@ from reef.config import ModelConfig
 from reef.nn.layers.leaf_encoders import ImageEncoder, leaf_encoder
 from reef.nn.layers.stacked import StackedMLP
 from reef.spaces import Layout
+
+Mask = Callable[[Tensor, Tensor], Tensor]
 
 
 class Features(nn.Module):
@@ -82,3 +86,19 @@ class Encoder(nn.Module):
         if not self.plain:
             obs = self.features[min(branch, len(self.features) - 1)](obs)
         return self.mlp.forward_branch(branch, obs)
+
+
+class EncoderWithHead(nn.Module):
+    """An encoder and a linear layer behind it: observations [N, *obs] -> [N, outputs]."""
+
+    def __init__(self, layout: Layout, model: ModelConfig, outputs: int, mask: Mask | None = None) -> None:
+        """`mask`: (observations, outputs) -> outputs, where some actions may be excluded."""
+        super().__init__()
+        self.mask = mask
+        self.encoder = Encoder(layout, model)
+        self.out = nn.Linear(self.encoder.out_features, outputs)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """[N, outputs]."""
+        outputs: Tensor = self.out(self.encoder.forward_branch(0, obs))
+        return outputs if self.mask is None else self.mask(obs, outputs)

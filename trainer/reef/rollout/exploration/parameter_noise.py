@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from reef.errors import ConfigError
-from reef.nn.distributions import ActionDistribution
+from reef.nn.distributions import ActionDistribution, Categorical
 from reef.nn.fast import fast_actor
 from reef.nn.policies import Policy
 from reef.rollout.exploration.discrete import EpsilonGreedy
@@ -164,19 +164,13 @@ def kl_of_epsilon(epsilon: float, actions: int) -> float:
 
 def mean_kl(logits: Array, others: Array) -> float:
     """KL(softmax(logits) || softmax(others)), the mean over the rows [N, A]."""
-    logs = [_log_softmax(each.astype(np.float64)) for each in (logits, others)]
-    return float((np.exp(logs[0]) * (logs[0] - logs[1])).sum(-1).mean())
+    one, other = (Categorical(torch.from_numpy(each).double()) for each in (logits, others))
+    return float(one.kl(other).mean())
 
 
 def mean_distance(one: ActionDistribution, other: ActionDistribution) -> float:
     """The root of the mean squared difference of the deterministic actions (section C.2 of the paper)."""
     return float(np.sqrt(np.square(one.deterministic() - other.deterministic()).mean()))
-
-
-def _log_softmax(logits: Array) -> Array:
-    shifted = logits - logits.max(-1, keepdims=True)
-    found: Array = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    return found
 
 
 def _copy_of(policy: Policy) -> Policy:

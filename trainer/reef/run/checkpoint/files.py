@@ -35,7 +35,7 @@ from reef.run.checkpoint.models import write_models
 from reef.trees import USE_ANOTHER, put_arrays_back, take_arrays_out
 from reef.types import Array, State
 
-FORMAT = "reef-checkpoint"
+FORMAT, KIND = "reef-checkpoint", "algorithm"
 FORMAT_VERSION = 3
 ARRAYS, STATE, METADATA, MANIFEST = "arrays.safetensors", "state.json", "metadata.json", "manifest.json"
 NAMES = frozenset((ARRAYS, STATE, METADATA))
@@ -45,9 +45,7 @@ MOST_JSON = 2**28  # bytes of a file that is read as a whole
 T = TypeVar("T")
 
 
-def write_checkpoint(
-    path: str | Path, state: State, metadata: dict[str, Any] | None = None, *, kind: str = "algorithm"
-) -> None:
+def write_checkpoint(path: str | Path, state: State, metadata: dict[str, Any] | None = None) -> None:
     """Write `state` to the directory `path`, replacing a checkpoint that is there.
 
     Raises `CheckpointError` for a value that a checkpoint cannot hold and `WriteError` when the disk refuses; in
@@ -69,7 +67,7 @@ def write_checkpoint(
         _write_json(temporary / METADATA, {**stamp, **(metadata or {})})
         models = write_models(temporary, state) if (metadata or {}).get("exports_models") else []
         files = {name: _fingerprint(temporary / name) for name in (ARRAYS, STATE, METADATA, *models)}
-        manifest = {"format": FORMAT, "version": FORMAT_VERSION, "kind": kind, "files": files}
+        manifest = {"format": FORMAT, "version": FORMAT_VERSION, "kind": KIND, "files": files}
         _write_json(temporary / MANIFEST, manifest)
         for name in (*files, MANIFEST, "."):
             _flush(temporary / name)
@@ -82,16 +80,16 @@ def write_checkpoint(
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def read_checkpoint(path: str | Path, *, kind: str = "algorithm") -> tuple[State, dict[str, Any]]:
+def read_checkpoint(path: str | Path) -> tuple[State, dict[str, Any]]:
     """Return (state, metadata) of a checkpoint after checking every byte of it.
 
     Raises `CheckpointError` naming the file that is missing, damaged or foreign.
     """
-    return _undisturbed(Path(path), lambda place: _read(place, kind))
+    return _undisturbed(Path(path), _read)
 
 
-def _read(path: Path, kind: str) -> tuple[State, dict[str, Any]]:
-    _verify(path, kind)
+def _read(path: Path) -> tuple[State, dict[str, Any]]:
+    _verify(path)
     with restoring(path / STATE):
         state = put_arrays_back(_read_json(path / STATE), load_file(path / ARRAYS))
         if not isinstance(state, dict):
@@ -133,10 +131,10 @@ def verify_checkpoint(path: Path) -> None:
     _undisturbed(path, _verify)
 
 
-def _verify(path: Path, kind: str = "algorithm") -> None:
+def _verify(path: Path) -> None:
     manifest = _read_manifest(path)
-    if (found := manifest["kind"]) != kind:
-        raise DamagedCheckpointError(f"{path} is a checkpoint of kind {found!r}, not {kind!r}: give one of that kind.")
+    if (kind := manifest["kind"]) != KIND:
+        raise DamagedCheckpointError(f"{path} is a checkpoint of kind {kind!r}, not {KIND!r}: give one of that kind.")
     for name, expected in check_files(manifest["files"], NAMES, path / MANIFEST).items():
         file = path / name
         if (size := _regular(file).st_size) != expected.bytes:

@@ -11,14 +11,13 @@ from reef.config import AlgorithmConfig
 from reef.config.spaces import space_from_dict, space_to_dict
 from reef.envs.atari.names import is_atari
 from reef.envs.by_policy import Columns
-from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import CheckpointError, ConfigError
 from reef.nn.architecture import another_network
 from reef.nn.policies import Policy
 from reef.rollout.exploration.on_request import OnRequest
 from reef.rollout.policy_runner import PolicyRunner
 from reef.run.checkpoint.models import weights_of
-from reef.spaces import Layout, PolicySpaces, Space
+from reef.spaces import PolicySpaces
 from reef.types import PolicyId, State
 
 
@@ -40,7 +39,8 @@ def _policy(config: AlgorithmConfig, policy_id: PolicyId, state: State) -> Polic
             "environment."
         )
     observed, acted = map(space_from_dict, spaces)
-    runner = PolicyRunner(config, 0, _columns(config.for_policy(policy_id), observed, acted), policy_id)
+    columns = Columns.of(config.for_policy(policy_id), observed, acted, np.arange(1), atari=is_atari(config))
+    runner = PolicyRunner(config, 0, columns, policy_id)
     policy = runner.policy
     if problem := another_network(state["networks"][policy_id], policy.architecture()):
         raise CheckpointError(f"policy {policy_id!r} does not fit: {problem}.")
@@ -54,12 +54,6 @@ def _policy(config: AlgorithmConfig, policy_id: PolicyId, state: State) -> Polic
     timestep = state["counters"][f"num_{config.count_steps_by}_sampled"]
     policy.chooser = OnRequest(runner, config, lambda: timestep)
     return policy
-
-
-def _columns(config: AlgorithmConfig, observed: Space, acted: Space) -> Columns:
-    transform = ActionTransform(Layout.of(acted), normalize=config.normalize_actions, clip=config.clip_actions)
-    rewards = RewardTransform(config.clip_rewards, atari=is_atari(config))
-    return Columns(observed, acted, transform, rewards, np.arange(1))
 
 
 def described(spaces: PolicySpaces) -> dict[PolicyId, Any]:

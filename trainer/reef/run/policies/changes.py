@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -29,6 +30,10 @@ class ChangingPolicies(Inference):
     learners: Learners
     evaluation: Evaluation
     has_new_fixed_weights: bool
+
+    @abstractmethod
+    def finish_evaluation(self) -> Any:
+        """Wait for an evaluation that is under way beside training: it has the policies from before."""
 
     def add_policy(
         self,
@@ -171,9 +176,6 @@ class ChangingPolicies(Inference):
         if learn_now := {name: weights for name, weights in stored.items() if self.config.may_train(name)}:
             self.learners.set_weights(learn_now)
         self.has_new_fixed_weights = True
-
-    def finish_evaluation(self) -> None:
-        """Wait for an evaluation that is under way beside training: it has the policies from before."""
 
     def policies_state(self) -> State:
         """Which policies there are, for a checkpoint."""

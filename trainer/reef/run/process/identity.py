@@ -34,6 +34,11 @@ def owner_of(folder: Path) -> Owner:
     raise OSError(f"{file} names no process")
 
 
+def owner_text(identity: str) -> str:
+    """How this process is named as an owner; `identity` is its own among all processes."""
+    return f"{OWN.format(pid=os.getpid(), host=socket.gethostname())} ({identity})"
+
+
 def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8", errors="replace")
 
@@ -45,7 +50,7 @@ class Claim:
     """
 
     def __init__(self) -> None:
-        self._own = f"{OWN.format(pid=os.getpid(), host=socket.gethostname())} ({uuid.uuid4().hex})"
+        self._own = owner_text(uuid.uuid4().hex)
 
     def take(self, folder: Path) -> None:
         """Say in `folder` that it is this process's from now on."""

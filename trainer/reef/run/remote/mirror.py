@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import socket
 import threading
 import time
 import uuid
@@ -20,7 +18,7 @@ from reef.run.checkpoint.content import Metadata
 from reef.run.checkpoint.files import MANIFEST, METADATA, is_readable, read_metadata
 from reef.run.checkpoint.store import CheckpointStore, iteration_of
 from reef.run.process.deadline import Deadline
-from reef.run.process.identity import OWNER
+from reef.run.process.identity import OWNER, owner_text
 from reef.run.remote.fetch import checkpoints_in, local_name, remote_name
 from reef.run.reporters.videos import VIDEOS
 from reef.storage.object_store import RemoteFolder
@@ -63,7 +61,7 @@ class Mirror:
         self.uri, self._deadline = remote.uri, deadline or Deadline()
         identity = uuid.uuid4().hex
         self._writer = identity[:8]  # in the names of checkpoints in the store
-        self._owner = f"process {os.getpid()} on {socket.gethostname()} ({identity})".encode()
+        self._owner = owner_text(identity).encode()
         self._claimed = False
         self._there: set[str] = set()  # checkpoints in the store, whole or not, by their names there
         self._places: dict[str, str] = {}  # what those that are whole are called there
