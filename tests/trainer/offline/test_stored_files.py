@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from s3_server import S3
 
 from reef import BCConfig
 from reef.errors import ConfigError, StorageError, WriteError
 from reef.offline import stored_files
+from reef.offline.steps import one_by_one
 from reef.offline.stored_files import StoredFile, recorded_files, recorded_in_all
 
 
@@ -63,6 +66,12 @@ def test_places_in_messages_are_addresses(s3: S3) -> None:
     write(s3, "a.json")
     ((place, _),) = recorded_in_all(recorded_files("s3://bucket/a.json"))
     assert place == "s3://bucket/a.json, line 1"
+
+
+def test_episodes_that_are_read_together_have_the_address(s3: S3) -> None:
+    parquet.write_table(pa.table({"episode": [1, 2, 3], "reward": [0.0] * 3}), s3.bucket / "a.parquet")
+    found = one_by_one(recorded_in_all(recorded_files("s3://bucket/a.parquet")))
+    assert [place for place, _ in found] == [f"s3://bucket/a.parquet, episode {number}" for number in (1, 2, 3)]
 
 
 def test_the_disk_has_what_is_kept_and_the_file_that_is_read(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
