@@ -96,8 +96,8 @@ class Transitions:
         )
 
 
-def transition_columns(batch: Rollout | Transitions) -> dict[str, Array]:
-    """What a step is, by name: all but the mask and the extras."""
+def transition_columns(batch: Rollout | Transitions) -> dict[str, Any]:
+    """The arrays of `TRANSITION_COLUMNS`, by name."""
     return {name: getattr(batch, name) for name in TRANSITION_COLUMNS}
 
 
