@@ -46,6 +46,10 @@ def test_an_ingress_needs_no_pods_of_the_cluster() -> None:
         ),
         ({"tokenSecretRef": None, "from": APPLICATIONS}, "tokenSecretRef is missing"),
         ({"tokenSecretRef": {}, "from": APPLICATIONS}, "spec.externalInput.tokenSecretRef.name: is missing"),
+        (
+            {"tokenSecretRef": {"name": "game", "key": "to ken"}, "from": APPLICATIONS},
+            r"spec.externalInput.tokenSecretRef.key: .*a key of a Secret: letters, digits",
+        ),
         ({"tokenSecretRef": TOKEN}, r"spec.externalInput: from names no pods, which in a NetworkPolicy would let in"),
         ({"tokenSecretRef": TOKEN, "from": []}, r"from names no pods.*give a list such as \[\{podSelector"),
         ({}, "(?s)tokenSecretRef is missing.*from names no pods"),

@@ -264,6 +264,7 @@ def test_the_type_is_a_name_a_path_or_a_class(kind: Any) -> None:
         (THREE, {"type": "Random", "seed": 1}, ["seed=1", "none"]),
         (THREE, {"type": dict}, ["subclass of Exploration"]),
         (THREE, {"type": "GaussianNoise"}, ["GaussianNoise", "Box action space"]),
+        (BOX, {"type": "OrnsteinUhlenbeckNoise", "stddev": 0.3}, ["stddev=0.3 is not an argument", "ou_sigma"]),
         (BOX, {"type": "SoftQ"}, ["SoftQ", "Discrete action space"]),
         (THREE, {"type": "ParameterNoise"}, ["'StochasticSampling'", "Set sub_exploration.type to one of these"]),
         (THREE, {"type": "ParameterNoise", "initial_stddev": -1.0} | EPSILON, ["initial_stddev=-1.0", "at least 0"]),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from reef.api.fields import DocumentModel, HostName, ObjectName, Text, server_rules
+from reef.api.fields import DataKey, DocumentModel, HostName, ObjectName, Text, server_rules
 
 POLICY_PORT = 9900  # of the policy server, in the head's pod and of its Service
 TOKEN_VARIABLE = "REEF_POLICY_TOKEN"  # noqa: S105 - the head's environment variable that holds the token
@@ -18,7 +18,7 @@ class TokenReference(DocumentModel):
     """A token in a Secret of the job's namespace."""
 
     name: ObjectName = Field(description="Name of the Secret.")
-    key: Text = Field(default="token", description="Key of the Secret under which the token is.")
+    key: DataKey = Field(default="token", description="Key of the Secret under which the token is.")
 
 
 class LabelExpression(DocumentModel):

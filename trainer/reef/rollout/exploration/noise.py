@@ -67,6 +67,8 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
     It is 0 at the begin of an episode, as in algorithm 1 there.
     """
 
+    # no argument: `ou_sigma` and `ou_base_scale` are in its place
+    stddev: float = field(default=0.0, init=False)
     _: KW_ONLY
     ou_theta: float = 0.15
     ou_sigma: float = 0.2
