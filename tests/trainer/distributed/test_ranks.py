@@ -168,6 +168,7 @@ def test_a_replacement_is_another_rank_though_its_pod_gives_it_the_same_process_
 def stand_still(*_: Any) -> None:
     """Stop this process, as `kill -STOP` does: it is there, and does nothing any more."""
     os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(60.0)  # another thread may take the signal, and this one go on for a moment
 
 
 def stop_in_a_fragment(worker: RolloutWorker) -> None:
