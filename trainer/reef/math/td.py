@@ -34,7 +34,8 @@ def quantile_huber(
     """
     count = quantiles.shape[-1]
     fractions = (torch.arange(count, device=quantiles.device, dtype=quantiles.dtype).unsqueeze(-1) + 0.5) / count
-    values, samples = torch.broadcast_tensors(quantiles.unsqueeze(-1), targets.unsqueeze(-2))  # [..., N, n, k] each
+    values = quantiles.unsqueeze(-1).expand(*quantiles.shape, targets.shape[-1])  # [..., N, n, k]
+    samples = targets.unsqueeze(-2).expand_as(values)
     weights = torch.where(samples < values.detach(), 1.0 - fractions, fractions)
     return (weights * huber(values, samples)).mean((-2, -1))
 
