@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reef.algorithms.sac import SACConfig
     from reef.algorithms.simple_q import SimpleQConfig
     from reef.algorithms.td3 import TD3Config
+    from reef.algorithms.tqc import TQCConfig
     from reef.config import AlgorithmConfig, PolicySpec
     from reef.envs.curriculum.tasks import TaskSettableEnv
     from reef.external.client import PolicyClient
@@ -60,6 +61,7 @@ __all__ = [
     "SACConfig",
     "SimpleQConfig",
     "TD3Config",
+    "TQCConfig",
     "TaskSettableEnv",
     "__version__",
     "load_policies",
@@ -92,6 +94,7 @@ _HOMES = {
     "SACConfig": "reef.algorithms.sac",
     "SimpleQConfig": "reef.algorithms.simple_q",
     "TD3Config": "reef.algorithms.td3",
+    "TQCConfig": "reef.algorithms.tqc",
     "TaskSettableEnv": "reef.envs.curriculum.tasks",
     "load_policies": "reef.run.build",
     "pretty_print": "reef.run.metrics",

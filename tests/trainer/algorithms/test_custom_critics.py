@@ -1,4 +1,4 @@
-"""Networks of your own for the actor and the critics of SAC, DDPG, TD3, CQL and IQL, and sizes of their own.
+"""Networks of your own for the actor and the critics of SAC, TQC, DDPG, TD3, CQL and IQL, and sizes of their own.
 
 It tests reef.algorithms.q_critics, reef.nn.q_critics and reef.nn.custom.
 """

@@ -49,8 +49,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "IQL": {"train_batch_size": 16},
     "MARWIL": {"train_batch_size": 32, "moving_average_sqd_adv_norm_update_rate": 0.1},
     "TD3": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
+    "TQC": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
 }
-CONTINUOUS = {"APEX_DDPG", "CQL", "DDPG", "IQL", "SAC", "TD3"}  # algorithms for actions that are real numbers
+CONTINUOUS = {"APEX_DDPG", "CQL", "DDPG", "IQL", "SAC", "TD3", "TQC"}  # algorithms for actions that are real numbers
 OFFLINE = {"BC", "CQL", "IQL", "MARWIL"}  # which learn from recorded episodes
 QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat what it is shown, within 1600 steps
     "A2C": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
@@ -102,6 +103,8 @@ QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat wh
         "tau": 0.05,
         "exploration_config": {"type": "GaussianNoise", "random_timesteps": 200, "stddev": 0.1},
     },
+    "TQC": {"lr": 0.01, "num_steps_sampled_before_learning_starts": 100, "train_batch_size": 64, "tau": 0.05}
+    | {"n_quantiles": 5, "top_quantiles_to_drop_per_net": 1},
 }
 AT_ONCE = {"gamma": 0.0, "min_sample_timesteps_per_iteration": 4000}  # no reward is for an earlier action
 IN_BATCHES = AT_ONCE | {"lr": 0.01, "rollout_fragment_length": 10, "train_batch_size": 80, "entropy_coeff": 0.0}
@@ -137,6 +140,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("DDPG", {"n_step": 2, "use_huber": True, "replay_buffer_config": {"prioritized_replay": False}}),
     ("TD3", {"policy_delay": 3, "target_network_update_freq": 8, "tau": 0.2}),
     ("SAC", {"n_step": 2, "twin_q": False, "replay_buffer_config": {"prioritized_replay": True}}),
+    ("TQC", {"n_critics": 3, "n_quantiles": 5, "replay_buffer_config": {"prioritized_replay": True}}),
     ("SimpleQ", {"n_step": 2, "tau": 0.2, "replay_buffer_config": {"prioritized_replay": True}}),
     ("SAC", {"target_network_update_freq": 8, "tau": 0.2, "initial_alpha": 0.1, "target_entropy": -3.0}),
 ]

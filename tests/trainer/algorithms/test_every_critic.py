@@ -53,6 +53,7 @@ CASES: list[tuple[str, type[CutOff], dict[str, Any]]] = [
     ("SAC", CutOffAngle, CRITICS | NO_ENTROPY),
     ("SimpleQ", CutOff, Q_VALUES),
     ("TD3", CutOffAngle, CRITICS),
+    ("TQC", CutOffAngle, CRITICS | NO_ENTROPY | {"n_quantiles": 5, "top_quantiles_to_drop_per_net": 0}),
 ]
 
 

@@ -50,6 +50,7 @@ PRIORITIZED: list[Case] = [
     ("APEX_DDPG", REAL, ON_CPU),
     ("DDPG", REAL, {"use_huber": True}),
     ("TD3", REAL, {}),
+    ("TQC", REAL, {"n_critics": 3}),
 ]
 FROM_RECORDINGS: list[Case] = [
     ("CQL", ACTIONS, RECORDED | {"bc_iters": 1}),

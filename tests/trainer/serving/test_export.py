@@ -54,6 +54,7 @@ CONFIGS = {
     "SAC": of("SAC", "Pendulum-v1"),
     "ES": of("ES", model={"fcnet_hiddens": [8]}),
     "TD3": of("TD3", "Pendulum-v1"),
+    "TQC": of("TQC", "Pendulum-v1"),
 }
 
 

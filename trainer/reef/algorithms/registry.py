@@ -31,6 +31,7 @@ ALGORITHMS: dict[str, str] = {
     "SAC": "reef.algorithms.sac:SAC",
     "SimpleQ": "reef.algorithms.simple_q:SimpleQ",
     "TD3": "reef.algorithms.td3:TD3",
+    "TQC": "reef.algorithms.tqc:TQC",
 }
 
 

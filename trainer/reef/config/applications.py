@@ -50,7 +50,7 @@ def application_problems(config: AlgorithmConfig) -> Iterator[str]:
     yield from _function_problems(config.input_)
     if config.asynchronous or config.decentralized or config.worker_class or config.sample_async:
         what = "sample_async=True" if config.sample_async else config.label
-        yield f"{begin}: not available with {what}. Use PPO, A2C, PG, DQN, SimpleQ, SAC, DDPG or TD3 without it."
+        yield f"{begin}: not available with {what}. Use PPO, A2C, PG, DQN, SimpleQ, SAC, TQC, DDPG or TD3 without it."
     if config.env is not None:
         yield (
             f"env={config.env!r}: {begin} has no environment: applications bring theirs. Set env to null, "

@@ -107,7 +107,7 @@ def _first_unreachable(
     actions: Array,  # [T, *action] as a policy chooses them
     policy: Policy,
 ) -> float | None:
-    """The first number that the policy cannot choose, if there is one: actions of SAC, DDPG and TD3 are a tanh."""
+    """The first number that the policy cannot choose, if there is one: actions of SAC, TQC, DDPG and TD3 are a tanh."""
     flat = actions.reshape(len(actions), -1)
     for part in policy.dist_class.parts:
         numbers = flat[:, part.actions]

@@ -129,6 +129,11 @@ class ActorWithCritics(Policy):
         outputs: Tensor = self.actor(obs)
         return outputs
 
+    def joint_values(self, critics: Critics | CustomCritics, obs: Tensor, actions: Tensor) -> Tensor:
+        """[N], one Q-value from those of all critics: the smaller."""
+        values: Tensor = critics(obs, actions)
+        return values.amin(0)
+
     def architecture(self) -> Architecture:
         """Adds the number of critics, and how actor and critics differ from `model`."""
         architecture = super().architecture()
@@ -172,13 +177,13 @@ class ContinuousActorCritic(ActorWithCritics):
     def state_values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N], the values of acting without noise, by the smaller critic."""
         actions = torch.tanh(self.actor(obs)[:, : self.action_layout.size])
-        return self.critics(obs, actions).amin(0)  # type: ignore[no-any-return]
+        return self.joint_values(self.critics, obs, actions)
 
     def acted_values(self, rollout: Rollout) -> tuple[Array, Array]:
         """[T, B] each: the values of the actions taken, and of those of the actor, by the smaller critic."""
         obs = torch.as_tensor(rollout.obs, device=self.device).flatten(0, 1)
         actions = torch.as_tensor(rollout.actions, device=self.device).flatten(0, 1)
-        found = self.critics(obs, actions).amin(0), self.state_values(obs)
+        found = self.joint_values(self.critics, obs, actions), self.state_values(obs)
         q_values, values = (values.cpu().numpy().reshape(rollout.shape) for values in found)
         return q_values, values
 
@@ -230,7 +235,7 @@ class SoftContinuous(SoftActorCritic, ContinuousActorCritic):
     ) -> tuple[Tensor, Tensor]:
         """Estimated by one reparametrised action for each observation."""
         actions, logp = SquashedGaussian(dist_inputs).sample(noise(len(obs)))
-        return critics(obs, actions).amin(0), logp
+        return self.joint_values(critics, obs, actions), logp
 
     def target_entropy(self, given: float | str, obs: Tensor) -> float:
         """`given`, or minus the number of action elements, as in the paper."""

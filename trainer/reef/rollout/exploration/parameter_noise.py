@@ -55,7 +55,7 @@ class ParameterNoise(WithSubExploration):
             raise ConfigError(
                 f"exploration_config.type 'ParameterNoise' with sub_exploration {type(self.sub).__name__!r}: its noise "
                 "is fitted to that of EpsilonGreedy, GaussianNoise or OrnsteinUhlenbeckNoise. Set "
-                "sub_exploration.type to one of these, with DQN, SimpleQ, DDPG, TD3, Ape-X or SAC; other algorithms "
+                "sub_exploration.type to one of these, with DQN, SimpleQ, DDPG, TD3, Ape-X, SAC or TQC; others "
                 "learn as if their own weights had acted."
             )
         self.stddev = float(self.initial_stddev)
