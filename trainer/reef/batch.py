@@ -57,7 +57,7 @@ class Rollout:
             return rows if everything else rows[keep]
 
         return Transitions(
-            **{name: flat(array) for name, array in transition_columns(self).items()},
+            **{name: flat(array) for name, array in transition_arrays(self).items()},
             extras={name: flat(array) for name, array in self.extras.items()},
         )
 
@@ -91,12 +91,12 @@ class Transitions:
 
     def __getitem__(self, rows: Array | slice) -> Transitions:
         return Transitions(
-            **{name: array[rows] for name, array in transition_columns(self).items()},
+            **{name: array[rows] for name, array in transition_arrays(self).items()},
             extras={name: array[rows] for name, array in self.extras.items()},
         )
 
 
-def transition_columns(batch: Rollout | Transitions) -> dict[str, Any]:
+def transition_arrays(batch: Rollout | Transitions) -> dict[str, Any]:
     """The arrays of `TRANSITION_COLUMNS`, by name."""
     return {name: getattr(batch, name) for name in TRANSITION_COLUMNS}
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from reef.batch import TRANSITION_COLUMNS, Rollout, Sample, Transitions, transition_columns
+from reef.batch import TRANSITION_COLUMNS, Rollout, Sample, Transitions, transition_arrays
 from reef.callbacks.hooks import guarded
 from reef.errors import CallbackError, ConfigError, nearest
 from reef.types import Array, PolicyId
@@ -35,7 +35,7 @@ class SampleBatch(MutableMapping[str, Array]):
     @classmethod
     def of(cls, batch: Rollout | Transitions, part: Callable[[Array], Array] = lambda array: array) -> SampleBatch:
         """The arrays of `batch`, or what `part` takes of each."""
-        own = {NAMES.get(name, name): part(array) for name, array in transition_columns(batch).items()}
+        own = {NAMES.get(name, name): part(array) for name, array in transition_arrays(batch).items()}
         return cls(own | {name: part(array) for name, array in batch.extras.items()})
 
     @classmethod
@@ -195,5 +195,5 @@ def summarized(array: Array) -> str:
 
 def writable(batch: Batch) -> Batch:
     """Return `batch` with arrays of its own, none of which overlap."""
-    own = {name: array.copy() for name, array in transition_columns(batch).items()}
+    own = {name: array.copy() for name, array in transition_arrays(batch).items()}
     return replace(batch, **own, extras={name: array.copy() for name, array in batch.extras.items()})

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reef.batch import Rollout, Transitions, cut_ends, transition_columns
+from reef.batch import Rollout, Transitions, cut_ends, transition_arrays
 from reef.learn.device import to_device
 from reef.learn.minibatches import in_order
 from reef.learn.sequences import inputs_of, learner_part
@@ -160,6 +160,6 @@ class ReplayedSequences:
 
 def in_time(batch: Transitions, policy: RecurrentQPolicy) -> Rollout:
     """Sequences [S, W, ...] as a rollout [W, S, ...]."""
-    columns = transition_columns(batch) | {"mask": batch.extras["mask"]}
+    columns = transition_arrays(batch) | {"mask": batch.extras["mask"]}
     state = {name: batch.extras[name] for name in policy.initial_state(0)}
     return Rollout(**{name: column.swapaxes(0, 1) for name, column in columns.items()}, state_in=state)

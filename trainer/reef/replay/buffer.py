@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from reef.batch import TRANSITION_COLUMNS, Transitions, transition_columns
+from reef.batch import TRANSITION_COLUMNS, Transitions, transition_arrays
 from reef.errors import ConfigError, DamagedCheckpointError
 from reef.trees import USE_ANOTHER, require_like
 from reef.types import Array, State
@@ -27,7 +27,7 @@ class ReplayBuffer:
         """Store [N] transitions over the oldest ones; return their rows. `td_errors` [N]: for prioritized replay."""
         transitions = transitions[-self.capacity :] if len(transitions) > self.capacity else transitions
         rows = np.arange(self.added, self.added + len(transitions)) % self.capacity
-        arrays = transition_columns(transitions) | transitions.extras
+        arrays = transition_arrays(transitions) | transitions.extras
         if not self._columns:
             # Untouched pages of np.zeros cost no memory, so a large capacity is paid for as it fills.
             self._columns = {

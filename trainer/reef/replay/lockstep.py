@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from reef.batch import Rollout, Transitions, transition_columns
+from reef.batch import Rollout, Transitions, transition_arrays
 from reef.types import Array, PolicyId
 
 
@@ -18,7 +18,7 @@ def together(
     complete = np.concatenate(masks, axis=2).all(axis=2)  # [T, E]
     found = {}
     for policy_id, rollout in rollouts.items():
-        columns = {name: _by_env(array, num_envs)[complete] for name, array in transition_columns(rollout).items()}
+        columns = {name: _by_env(array, num_envs)[complete] for name, array in transition_arrays(rollout).items()}
         discounts = np.full(columns["rewards"].shape, gamma(policy_id), np.float32)
         found[policy_id] = Transitions(**columns, extras={"discounts": discounts})
     return found
@@ -30,7 +30,7 @@ def as_rows(together: Transitions) -> Transitions:
     def flat(array: Array) -> Array:
         return array.reshape(-1, *array.shape[2:])
 
-    columns = {name: flat(array) for name, array in transition_columns(together).items()}
+    columns = {name: flat(array) for name, array in transition_arrays(together).items()}
     return Transitions(**columns, extras={name: flat(array) for name, array in together.extras.items()})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from reef.batch import Rollout, Transitions, transition_columns
+from reef.batch import Rollout, Transitions, transition_arrays
 from reef.types import Array, State
 
 # What a worker may estimate of each step [T, B]: Q(s, a), and the value of the true successor.
@@ -33,7 +33,7 @@ class NStep:
         """
         if self.n == 1:
             return one_step(rollout, float(self._powers[1]))
-        steps = transition_columns(rollout) | {"open": rollout.mask}
+        steps = transition_arrays(rollout) | {"open": rollout.mask}
         steps |= {name: rollout.extras[name] for name in STEP_VALUES if name in rollout.extras}
         if self._carry and self._carry["open"].shape[1] == rollout.shape[1]:
             if fragment_index is not None:
@@ -64,7 +64,7 @@ def one_step(rollout: Rollout, gamma: float) -> Transitions:
     """The 1-step transitions of one rollout, each with the discount gamma."""
     flat = rollout.flatten()
     discounts = np.full(len(flat), gamma, np.float32)
-    transitions = Transitions(**transition_columns(flat), extras={"discounts": discounts})
+    transitions = Transitions(**transition_arrays(flat), extras={"discounts": discounts})
     if all(name in flat.extras for name in STEP_VALUES):
         add_td_errors(transitions, *(flat.extras[name] for name in STEP_VALUES))
     return transitions
@@ -72,7 +72,7 @@ def one_step(rollout: Rollout, gamma: float) -> Transitions:
 
 def to_the_end(rollout: Rollout, gamma: float) -> Transitions:
     """The transitions of a whole rollout [T, B], each summed to the end of its episode or of the rollout."""
-    steps = transition_columns(rollout) | {"open": rollout.mask}
+    steps = transition_arrays(rollout) | {"open": rollout.mask}
     ends = _ends(steps)
     ends[-1] = True
     powers = np.power(gamma, np.arange(len(ends) + 1)).astype(np.float32)
