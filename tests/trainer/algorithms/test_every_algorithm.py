@@ -13,6 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from recorded import recorded
+from tests.trainer.distributed.eight_steps import EightSteps
 from torch import Tensor, nn
 
 from reef.algorithms.registry import ALGORITHMS, config_class
@@ -300,29 +301,21 @@ def test_filters_are_merged_in_each_iteration(name: str) -> None:
             assert seen["delta"]["count"] == 0 < seen["stat"]["count"]
 
 
-class Breaking(gymnasium.Env[Any, Any]):
-    """Episodes of 8 steps. The first environment of a worker raises in its 20th step, and so does each in its place."""
+class Breaking(EightSteps):
+    """The first environment of a worker raises in its 20th step, and so does each in its place."""
 
-    observation_space = spaces.Box(-1.0, 1.0, (2,))
     answered: ClassVar[int] = 0  # steps that did not raise, of all environments of this process
 
     def __init__(self, env_config: Any) -> None:
-        self.action_space = spaces.Box(-1.0, 1.0, (1,)) if env_config["real"] else spaces.Discrete(2)
+        super().__init__(env_config)
         self.left = 10**9 if env_config.vector_index else 20
-        self.steps = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.steps = 0
-        return self.np_random.random(2, np.float32), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.left -= 1
         if self.left == 0:
             raise RuntimeError("it broke")
         Breaking.answered += 1
-        self.steps += 1
-        return self.np_random.random(2, np.float32), 1.0, self.steps == 8, False, {}
+        return super().step(action)
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in OFFLINE])
