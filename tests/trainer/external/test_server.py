@@ -68,6 +68,12 @@ def test_an_episode_from_beginning_to_end(serve: Serve) -> None:
     assert rollout.terminated[:, 0].tolist() == [False, True]
 
 
+def test_without_a_token_a_page_of_another_server_changes_nothing(serve: Serve) -> None:
+    page = {"Host": "evil.example", "Origin": "http://evil.example"}  # a name that leads to this machine
+    refused = (403, "Origin: http://evil.example: the page is not of this server")
+    assert ask(serve(), "episodes", {}, **page) == refused
+
+
 def test_the_server_chooses_an_id_where_none_is_given(serve: Serve) -> None:
     worker = serve()
     first, second = (ask(worker, "episodes", {})[1]["episode_id"] for _ in range(2))

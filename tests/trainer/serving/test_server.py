@@ -188,6 +188,15 @@ def test_a_token_is_asked_for_but_not_by_probes(policy: FinishedPolicy) -> None:
     served(policy, talk, token="secret")
 
 
+def test_without_a_token_a_page_of_another_server_gets_no_action(policy: FinishedPolicy) -> None:
+    async def talk(client: aiohttp.ClientSession, ask: Ask) -> None:
+        elsewhere = f"evil.example:{client._base_url.port}"  # a name that leads to this machine
+        status, said = await ask({"observation": OBS}, Host=elsewhere, Origin=f"http://{elsewhere}")
+        assert (status, said) == (403, f"Origin: http://{elsewhere}: the page is not of this server")
+
+    served(policy, talk)
+
+
 def test_the_policy_is_described(policy: FinishedPolicy) -> None:
     async def talk(client: aiohttp.ClientSession, _: Ask) -> Any:
         return await (await client.get("/v1/policy")).json()

@@ -188,30 +188,26 @@ def test_a_token_comes_in_a_header_or_as_a_subprotocol(policy: FinishedPolicy) -
     served(policy, talk, token="s+/e c")
 
 
-@pytest.mark.parametrize("token", [None, "secret"])
-def test_pages_of_other_servers_open_no_socket(policy: FinishedPolicy, token: str | None) -> None:
+def test_pages_of_other_servers_open_no_socket(policy: FinishedPolicy) -> None:
     async def talk(client: aiohttp.ClientSession, _: Ask) -> None:
-        given: dict[str, Any] = {} if token is None else {"protocols": protocol(token)}
         own = f"127.0.0.1:{client._base_url.port}"
         named = {"Host": f"evil.example:{client._base_url.port}"}  # a name that leads to this machine
         tries = [
             ({"Origin": "http://evil.example"}, True),
-            ({"Origin": "null"}, True),
-            ({"Origin": "http://["}, True),
             ({"Origin": f"http://{own}"}, False),
-            (named | {"Origin": f"http://{named['Host']}"}, token is None),
+            (named | {"Origin": f"http://{named['Host']}"}, True),
         ]
         for headers, is_refused in tries:
             if is_refused:
                 with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-                    await client.ws_connect(PATH, headers=headers, **given)
+                    await client.ws_connect(PATH, headers=headers)
                 assert refused.value.status == 403, headers
             else:
-                await (await client.ws_connect(PATH, headers=headers, **given)).close()
+                await (await client.ws_connect(PATH, headers=headers)).close()
         text = await (await client.get("/metrics")).text()
         assert f'kind="origin"}} {sum(no for _, no in tries)}.0' in text
 
-    served(policy, talk, token=token)
+    served(policy, talk)
 
 
 async def until_cut_off(port: int, observations: int) -> int:

@@ -19,7 +19,7 @@ from reef.spaces import Space
 TEXTS = {
     400: "An observation, a state or the request is wrong: the text names it.",
     401: "The token is missing or wrong.",
-    403: "The page that opens the WebSocket is not of this server.",
+    403: "A browser asks for a page that is not of this server.",
     408: "The body did not come in time.",
     413: "The body is too large.",
     415: "The body has another content type.",
@@ -50,10 +50,13 @@ def openapi(policy: FinishedPolicy, *, has_token: bool, has_page: bool = False) 
     paths = _paths() | (_pages() if has_page else {})
     for methods in paths.values():
         for each in methods.values():
-            if "401" in each["responses"] and has_token:
+            if "401" not in each["responses"]:
+                continue
+            if has_token:
                 each["security"] = [{"token": []}]
-            elif "401" in each["responses"]:
+            else:
                 del each["responses"]["401"]
+                each["responses"] |= _errors([403])
     components: Schema = {"schemas": _schemas(policy)}
     if has_token:
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
@@ -66,7 +69,7 @@ def openapi(policy: FinishedPolicy, *, has_token: bool, has_page: bool = False) 
 
 
 def _paths() -> Schema:
-    """Paths, methods and answers; 401 among them says that a token is asked for."""
+    """Paths, methods and answers; 401 among them says that not every request is let in."""
     text: Schema = {"text/plain": {"schema": {"type": "string"}}}
     action: Schema = {
         "summary": "The actions for one observation or several",
@@ -76,7 +79,7 @@ def _paths() -> Schema:
     socket: Schema = {
         "summary": "The same by WebSocket",
         "description": SOCKET,
-        "responses": OPENED | _errors([400, 401, 403]),
+        "responses": OPENED | _errors([400, 401]),
     }
     described: Schema = {
         "summary": "What is served: spaces and memory",
@@ -96,7 +99,7 @@ def _pages() -> Schema:
     html: Schema = {"text/html": {"schema": {"type": "string"}}}
     watch: Schema = {
         "summary": "Pictures and rewards for that page, by WebSocket",
-        "responses": OPENED | _errors([400, 401, 403]),
+        "responses": OPENED | _errors([400, 401]),
     }
     return {
         "/play": {"get": {"summary": "A page on which the policy plays", "responses": _ok(html)}},

@@ -209,7 +209,7 @@ class Play:
 
     async def watch(self, request: web.Request) -> web.StreamResponse:
         """The WebSocket of a page: numbers and a picture after each step, until the person closes the page."""
-        socket = await opened(request, COMMAND_BYTES, has_token=self._has_token)
+        socket = await opened(request, COMMAND_BYTES)
         if len(self._watchers) >= WATCHERS:
             await _end(socket, WSCloseCode.TRY_AGAIN_LATER, f"{WATCHERS} watch already. Try again later.")
             return socket  # type: ignore[no-any-return]

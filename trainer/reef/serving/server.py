@@ -61,7 +61,7 @@ class FinishedPolicyServer:
         self._batches = Batches(policy.act, limits.queued, lambda size: self._metrics.batch.observe(size))
         self._metrics = ServingMetrics(lambda: self._batches.observations)
         self._bodies, has_token = BodyMemory(limits.request_bytes), token is not None
-        self._sockets = ActionSockets(self._answered_message, limits.message_bytes, has_token=has_token)
+        self._sockets = ActionSockets(self._answered_message, limits.message_bytes)
         self._openapi = msgspec.json.encode(openapi(policy, has_token=has_token, has_page=play))
         self._described = encoded(self._description(), JSON)
         self.app = web.Application(client_max_size=limits.request_bytes, middlewares=[self._answered])

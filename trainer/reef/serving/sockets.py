@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
-from urllib.parse import urlsplit
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from reef.external.listening.connections import is_loopback
 from reef.external.wire import CONTENT_TYPE as MSGPACK
 from reef.serving.messages import JSON
 
@@ -60,17 +58,13 @@ class UnderWay:
             self._taken.set()
 
 
-async def opened(request: web.Request, message_bytes: int, *, has_token: bool) -> Socket:
+async def opened(request: web.Request, message_bytes: int) -> Socket:
     """The WebSocket that the request asks for; `message_bytes`: of the largest message that is read.
 
-    Raises an HTTPException where it asks for none, or where it comes from a page of another server: a browser opens
-    WebSockets for any page, without asking the server first.
+    Raises an HTTPException where it asks for none.
     """
     if request.headers.get("Upgrade", "").lower() != "websocket":
         raise web.HTTPMethodNotAllowed(request.method, ["POST"])
-    origin = request.headers.get("Origin")
-    if origin is not None and not _is_own_page(origin, request, has_token=has_token):
-        raise web.HTTPForbidden(text=f"Origin: {origin}: the page is not of this server")
     socket = web.WebSocketResponse(
         timeout=CLOSING_S,
         heartbeat=PING_S,
@@ -83,27 +77,17 @@ async def opened(request: web.Request, message_bytes: int, *, has_token: bool) -
     return socket
 
 
-def _is_own_page(origin: str, request: web.Request, *, has_token: bool) -> bool:
-    try:
-        page = urlsplit(origin)
-        name = page.hostname or ""
-    except ValueError:
-        return False
-    # Without a token only the address keeps others out, and anybody's name may lead to this machine's address.
-    return page.netloc == request.host and (has_token or is_loopback(name))
-
-
 class ActionSockets:
     """Answers the messages of each WebSocket in their order, until either side closes it."""
 
-    def __init__(self, respond: Respond, message_bytes: int, *, has_token: bool) -> None:
+    def __init__(self, respond: Respond, message_bytes: int) -> None:
         """`respond` returns an answer for a message that is wrong, too; `message_bytes`: of the largest message."""
-        self._respond, self._message_bytes, self._has_token = respond, message_bytes, has_token
+        self._respond, self._message_bytes = respond, message_bytes
         self._readers: set[asyncio.Task[None]] = set()
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Answer what comes; a client that does not take its answers is cut off. Raises as `opened`."""
-        socket = await opened(request, self._message_bytes, has_token=self._has_token)
+        socket = await opened(request, self._message_bytes)
         try:
             await self._answer(socket)
         except* (ConnectionError, TimeoutError):

@@ -55,3 +55,26 @@ def test_a_token_comes_as_a_header_or_as_a_subprotocol(headers: dict[str, str], 
     assert (refusal is None) is is_let_in
     assert refusal is None or refusal.status == 401
     assert TokenCheck(None).refusal(make_mocked_request("GET", "/", headers)) is None
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "is_let_in"),
+    [
+        (None, "127.0.0.1:8000", True),
+        ("http://127.0.0.1:8000", "127.0.0.1:8000", True),
+        ("http://localhost:8000", "localhost:8000", True),
+        ("http://[::1]:8000", "[::1]:8000", True),
+        ("http://evil.example", "127.0.0.1:8000", False),
+        ("http://localhost:9000", "localhost:8000", False),  # another program of this machine
+        ("http://evil.example:8000", "evil.example:8000", False),  # a name that leads to this machine
+        ("null", "127.0.0.1:8000", False),
+        ("http://[", "127.0.0.1:8000", False),
+    ],
+)
+def test_without_a_token_pages_of_other_servers_are_refused(origin: str | None, host: str, is_let_in: bool) -> None:
+    headers = {"Host": host} | ({} if origin is None else {"Origin": origin})
+    refusal = TokenCheck(None).refusal(make_mocked_request("POST", "/", headers))
+    assert (refusal is None) is is_let_in
+    assert refusal is None or refusal.status == 403
+    sent = headers | {"Authorization": "Bearer secret"}
+    assert TokenCheck("secret").refusal(make_mocked_request("POST", "/", sent)) is None

@@ -1,4 +1,4 @@
-"""The token that the clients of a server send."""
+"""Which requests a server answers: those with the token, and where there is none, no other server's pages."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import base64
 import hmac
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from reef.errors import ConfigError
+from reef.external.listening.connections import is_loopback
 
 # Begins the name of a subprotocol of a WebSocket, which goes on with the token in base64url.
 TOKEN_PROTOCOL = "reef.token."  # noqa: S105
@@ -39,17 +41,26 @@ def read_token(env: str | None, file: str | None) -> str | None:
 
 
 class TokenCheck:
-    """Compares the token of requests with the one that is expected, in constant time."""
+    """Compares the token of requests with the one that is expected, in constant time.
+
+    Where none is expected, only the address keeps others out. A browser on this machine reaches it for any page, and
+    says in `Origin` which: it must be one of this server, under a name that is of this machine alone.
+    """
 
     def __init__(self, token: str | None) -> None:
-        """`token`: None lets every request in."""
+        """`token`: None lets every request in that no page of another server sends."""
         self._is_required = token is not None
         self._expected = f"Bearer {token}".encode()
         self._protocol = TOKEN_PROTOCOL.encode() + base64.urlsafe_b64encode((token or "").encode()).rstrip(b"=")
 
     def refusal(self, request: web.Request) -> web.Response | None:
-        """The answer to a request that lacks the token; None where it may be answered."""
-        if not self._is_required or self._is_sent(request):
+        """The answer to a request that may not be answered otherwise; None where it may."""
+        if not self._is_required:
+            origin = request.headers.get("Origin")
+            if origin is None or _is_own_page(origin, request.host):
+                return None
+            return web.Response(status=403, text=f"Origin: {origin}: the page is not of this server")
+        if self._is_sent(request):
             return None
         return web.Response(status=401, text="the token is missing or wrong", headers={"WWW-Authenticate": "Bearer"})
 
@@ -63,3 +74,12 @@ class TokenCheck:
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
+
+
+def _is_own_page(origin: str, host: str) -> bool:
+    try:
+        page = urlsplit(origin)
+        name = page.hostname or ""
+    except ValueError:
+        return False
+    return page.netloc == host and is_loopback(name)  # anybody's name may lead to the address of this machine
