@@ -159,7 +159,7 @@ class ContinuousActorCritic(ActorWithCritics):
         super().__init__(config, observation_space, action_space, twin_q=twin_q)
         bounded = isinstance(action_space, spaces.Box) and np.isfinite([action_space.low, action_space.high]).all()
         if not bounded:
-            others = "BC or MARWIL" if config.input_use == "needed" else "PPO, or DQN or SAC for Discrete actions"
+            others = "BC or MARWIL" if config.reads_records else "PPO, or DQN or SAC for Discrete actions"
             raise ConfigError(
                 f"algorithm={config.algorithm!r} needs a Box action space with finite bounds, but the environment's is "
                 f"{action_space}. Use {others}."
