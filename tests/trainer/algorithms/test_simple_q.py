@@ -66,6 +66,7 @@ def test_what_dqn_adds_is_refused_by_name(name: str) -> None:
         SimpleQConfig.from_dict({name: 1})
 
 
-def test_it_needs_discrete_actions() -> None:
-    with pytest.raises(ConfigError, match="algorithm='SimpleQ' needs a Discrete action space"):
-        SimpleQConfig().environment("Pendulum-v1").build()
+@pytest.mark.parametrize(("given", "others"), [({}, "PPO"), ({"input_": "episodes"}, "BC or MARWIL")])
+def test_it_needs_discrete_actions(given: dict[str, Any], others: str) -> None:
+    with pytest.raises(ConfigError, match=rf"algorithm='SimpleQ' needs a Discrete action space, .* Use {others}\."):
+        SimpleQLearner(SimpleQConfig.from_dict(given), OBS, spaces.Box(-1.0, 1.0, (1,)))

@@ -114,7 +114,8 @@ def test_the_architecture_names_critics_and_quantiles() -> None:
         ({"top_quantiles_to_drop_per_net": -1}, "top_quantiles_to_drop_per_net=-1: must be"),
         ({"n_quantiles": 0}, "n_quantiles=0: must be"),
         ({"n_critics": 0}, "n_critics=0: must be"),
-        ({"action_space": spaces.Discrete(3)}, "algorithm='TQC' needs a Box action space with finite bounds"),
+        ({"action_space": spaces.Discrete(3)}, "algorithm='TQC' needs a Box action space .* Use PPO, or DQN or SAC"),
+        ({"action_space": spaces.Discrete(3), "input_": "episodes"}, "finite bounds, .* Use BC or MARWIL\\."),
     ],
 )
 def test_what_cannot_be_trained_is_refused(given: dict[str, Any], problem: str) -> None:

@@ -25,7 +25,7 @@ def read(external: Any, **spec: Any) -> ExternalInput:
 def test_what_is_given_is_there() -> None:
     expression = {"key": "app", "operator": "In", "values": ["game", "robot"]}
     peers = [*APPLICATIONS, {"namespaceSelector": {}, "podSelector": {"matchExpressions": [expression]}}]
-    given = {"tokenSecretRef": TOKEN | {"key": "secret"}, "from": peers}
+    given = {"tokenSecretRef": TOKEN | {"key": ".secret..txt"}, "from": peers}
     assert read(given).model_dump(by_alias=True, exclude_defaults=True) == given
     assert read({"tokenSecretRef": TOKEN, "from": APPLICATIONS}).token_secret_ref.key == "token"
 
@@ -49,6 +49,10 @@ def test_an_ingress_needs_no_pods_of_the_cluster() -> None:
         (
             {"tokenSecretRef": {"name": "game", "key": "to ken"}, "from": APPLICATIONS},
             r"spec.externalInput.tokenSecretRef.key: .*a key of a Secret: letters, digits",
+        ),
+        *(
+            ({"tokenSecretRef": {"name": "game", "key": key}, "from": APPLICATIONS}, "neither '.' alone nor '..'")
+            for key in (".", "..", "..token")
         ),
         ({"tokenSecretRef": TOKEN}, r"spec.externalInput: from names no pods, which in a NetworkPolicy would let in"),
         ({"tokenSecretRef": TOKEN, "from": []}, r"from names no pods.*give a list such as \[\{podSelector"),

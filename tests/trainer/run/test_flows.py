@@ -1,7 +1,7 @@
 """The loops between workers, replay and learners.
 
 It tests reef.run.flows.on_policy, reef.run.flows.replay, reef.run.flows.async_rollouts, reef.run.flows.recipients,
-reef.run.flows.async_replay, reef.run.flows.gradients, reef.run.flows.ranks and reef.run.flows.offline.
+reef.run.flows.async_replay, reef.run.flows.gradients and reef.run.flows.offline.
 """
 
 from __future__ import annotations

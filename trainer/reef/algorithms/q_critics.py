@@ -76,7 +76,7 @@ class QModelConfig(NetworkConfig):
 
 
 class QCriticsConfig(OffPolicyConfig):
-    """Settings of an actor and one or two critics, with targets that follow them."""
+    """Settings of an actor and critics, with targets that follow them."""
 
     of_the_network: ClassVar[tuple[str, ...]] = ("policy_model_config", "q_model_config", "twin_q")
 
@@ -87,7 +87,7 @@ class QCriticsConfig(OffPolicyConfig):
     model: ModelConfig = default({"fcnet_activation": "relu"})
     policy_model_config: PolicyModelConfig = setting({}, "The actor, where it differs from model; see its settings.")
     q_model_config: QModelConfig = setting({}, "The critics, where they differ from model; see its settings.")
-    twin_q: bool = setting(True, "Train two critics and use the smaller value.")
+    twin_q: bool = setting(True, "Train two critics and use the smaller value; TQC has n_critics for it.")
     actor_lr: Scheduled | None = setting(None, "Learning rate of the actor; null: lr.", above=0.0)
     critic_lr: Scheduled | None = setting(None, "Learning rate of the critics; null: lr.", above=0.0)
     tau: float = setting(5e-3, "Fraction that each update copies to the targets.", above=0.0, maximum=1.0)

@@ -111,7 +111,7 @@ class SACLearner(QCriticsLearner):
         return self.policy.temperature.log_alpha.detach().exp()
 
     def expected(self, critics: Critics | CustomCritics, obs: Tensor, dist_inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The smaller Q-value [N] and logp [N] of the actor's actions, with noise from the learner's own generator."""
+        """The Q-value [N] and logp [N] of the actor's actions, with noise from the learner's own generator."""
         return self.policy.expected(critics, obs, dist_inputs, self.noise)
 
 

@@ -23,7 +23,7 @@ OBJECT_NAME = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+|[munkMGTPE]|[KMGTPE]i)?$"
 HOST_NAME = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?\.)*[a-z]([-a-z0-9]*[a-z0-9])?$"  # of DNS, and no address
 RESOURCE_NAME = r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$"
-DATA_KEY = r"^[-._A-Za-z0-9]+$"
+DATA_KEY = r"^\.?[-_A-Za-z0-9][-._A-Za-z0-9]*$"  # neither "." alone nor ".." at the start
 MAX_KEYS = 1000  # of a mapping whose keys nothing else limits
 STORAGE_URI = r"^(s3|gs|az|abfss?|file)://[^?#:\s]+$"  # no ":" and "?": credentials do not belong into it
 
@@ -32,7 +32,7 @@ EXPLAINED = {  # what a person reads when a text does not fit its pattern
     OBJECT_NAME: "the name of a Kubernetes object: lower-case letters, digits, '-' and '.'",
     HOST_NAME: "a host name, such as game.example.com, without https://, port and path",
     RESOURCE_NAME: "a resource's name, such as nvidia.com/gpu or nvidia.com/mig-1g.5gb",
-    DATA_KEY: "a key of a Secret: letters, digits, '-', '_' and '.'",
+    DATA_KEY: "a key of a Secret: letters, digits, '-', '_' and '.', neither '.' alone nor '..' at the start",
     STORAGE_URI: "an object store and a folder in it: s3://bucket/folder, gs://bucket/folder, az://container/folder, "
     "abfs://container@account.dfs.core.windows.net/folder or file:///folder, without ':', '?' and '#'",
 }

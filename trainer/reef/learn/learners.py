@@ -62,7 +62,7 @@ class Learners(Protocol):
 class Ranks(Learners, Protocol):
     """Learners that sample what they learn from: the batches of `update` are `KeptRollouts`."""
 
-    updated: list[int]  # indices of the workers on whose rollouts the last update was made
+    updated: list[int]  # indices of the workers on whose rollouts the last update was made; none if all were lost
 
     def sample(self) -> list[Sample]:
         """Let each rank sample its share of a train batch, and keep the rollouts."""

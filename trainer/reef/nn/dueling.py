@@ -105,9 +105,10 @@ class QPolicy(Policy):
         """Raises ConfigError unless the action space is Discrete."""
         super().__init__(config, observation_space, action_space)
         if not isinstance(action_space, spaces.Discrete):
+            others = "BC or MARWIL" if config.reads_records else "PPO"
             raise ConfigError(
                 f"algorithm={config.algorithm!r} needs a Discrete action space, but the environment's is "
-                f"{action_space}. Use PPO."
+                f"{action_space}. Use {others}."
             )
         self.acting_extras = ("action_dist_inputs",) if config.workers_estimate_values else ()
         self.actions, self.noisy, self.num_atoms = int(action_space.n), noisy, num_atoms

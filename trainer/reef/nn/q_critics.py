@@ -86,7 +86,7 @@ class CustomCritics(nn.Module):
 
 
 class ActorWithCritics(Policy):
-    """An actor and one or two critics, which a subclass makes; it acts by the actor alone."""
+    """An actor and critics, which a subclass makes; it acts by the actor alone."""
 
     actor: EncoderWithHead | CustomActorNetwork
     critics: Critics | CustomCritics
@@ -130,7 +130,7 @@ class ActorWithCritics(Policy):
         return outputs
 
     def joint_values(self, critics: Critics | CustomCritics, obs: Tensor, actions: Tensor) -> Tensor:
-        """[N], one Q-value from those of all critics: the smaller."""
+        """[N], one Q-value from those of all critics: the smallest."""
         values: Tensor = critics(obs, actions)
         return values.amin(0)
 
@@ -159,7 +159,7 @@ class ContinuousActorCritic(ActorWithCritics):
         super().__init__(config, observation_space, action_space, twin_q=twin_q)
         bounded = isinstance(action_space, spaces.Box) and np.isfinite([action_space.low, action_space.high]).all()
         if not bounded:
-            others = "BC or MARWIL" if config.input_use == "needed" else "PPO, or DQN or SAC for Discrete actions"
+            others = "BC or MARWIL" if config.reads_records else "PPO, or DQN or SAC for Discrete actions"
             raise ConfigError(
                 f"algorithm={config.algorithm!r} needs a Box action space with finite bounds, but the environment's is "
                 f"{action_space}. Use {others}."
@@ -175,12 +175,12 @@ class ContinuousActorCritic(ActorWithCritics):
         return CustomCritics([self.custom("q_model_config", 1, actions) for _ in range(self.num_critics)])
 
     def state_values(self, obs: Tensor) -> Tensor:
-        """[N, *obs] -> [N], the values of acting without noise, by the smaller critic."""
+        """[N, *obs] -> [N], the values of acting without noise, as `joint_values`."""
         actions = torch.tanh(self.actor(obs)[:, : self.action_layout.size])
         return self.joint_values(self.critics, obs, actions)
 
     def acted_values(self, rollout: Rollout) -> tuple[Array, Array]:
-        """[T, B] each: the values of the actions taken, and of those of the actor, by the smaller critic."""
+        """[T, B] each: the `joint_values` of the actions taken, and of those of the actor."""
         obs = torch.as_tensor(rollout.obs, device=self.device).flatten(0, 1)
         actions = torch.as_tensor(rollout.actions, device=self.device).flatten(0, 1)
         found = self.joint_values(self.critics, obs, actions), self.state_values(obs)
@@ -214,7 +214,7 @@ class SoftActorCritic(ActorWithCritics):
     def expected(
         self, critics: Critics | CustomCritics, obs: Tensor, dist_inputs: Tensor, noise: Callable[[int], Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Return the smaller Q-value [N] and logp [N], expected over the actions that `dist_inputs` [N, D] stand for.
+        """The `joint_values` [N] and logp [N], expected over the actions that `dist_inputs` [N, D] stand for.
 
         `noise`: rows -> [rows, n] standard normal.
         """

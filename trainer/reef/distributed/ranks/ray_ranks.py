@@ -47,7 +47,7 @@ class RayRanks(LocalLearners):
         # Processes by the indices of the workers: of the ranks in the group, and of those that have sampled.
         self._ranks_in_group: dict[int, Process] = {}
         self._sampled: dict[int, Process] = {}
-        self.updated: list[int] = []  # indices of those on whose rollouts the last update was made
+        self.updated: list[int] = []
         self._state_to_start_from: Held | None = None  # what all ranks take when they meet next
         self._failed_tries = 0  # since the last update or the last loss of a rank
 
@@ -68,6 +68,7 @@ class RayRanks(LocalLearners):
 
     def update(self, batches: dict[PolicyId, KeptRollouts], timestep: int) -> dict[PolicyId, Update]:  # type: ignore[override]
         """Improve the policies on what the ranks have sampled; nothing is returned if all that had any are lost."""
+        self.updated = []
         while ranks := self._meet(self._sampled):
             found = self._workers.call_some("improve", dict.fromkeys(ranks, (_shared(batches, ranks), timestep)))
             for answer in found.values():

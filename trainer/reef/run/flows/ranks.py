@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from reef.batch import KeptRollouts
-from reef.learn.learner import Update
 from reef.learn.learners import Ranks
 from reef.types import PolicyId, Stats
 
@@ -17,11 +16,11 @@ if TYPE_CHECKING:
 def in_ranks(algorithm: Algorithm, ranks: Ranks) -> dict[PolicyId, Stats]:
     """Let every rank sample its share of a train batch, and all make the update together; then merge the filters.
 
-    What was sampled stays in the ranks. It is sampled again if all that had any were lost before the update. The steps
-    of a rank that was lost before it count as sampled, and not as trained.
+    What was sampled stays in the ranks. It is sampled again if all that had any were lost before the update, and not if
+    no policy is to learn from it. The steps of a rank that was lost before the update count as sampled, and not as
+    trained.
     """
-    updates: dict[PolicyId, Update] = {}
-    while not updates:
+    while True:
         algorithm.deadline.end_if_over()
         steps: dict[PolicyId, Counter[int]] = {}
         env_steps: Counter[int] = Counter()
@@ -33,6 +32,8 @@ def in_ranks(algorithm: Algorithm, ranks: Ranks) -> dict[PolicyId, Stats]:
                     steps.setdefault(policy_id, Counter())[sample.worker_index] += count
         with algorithm.timer("learn"):
             updates = algorithm.learn({policy_id: KeptRollouts(own) for policy_id, own in steps.items()})
+        if ranks.updated:
+            break
     agent_steps = sum(steps[policy_id][rank] for policy_id in updates for rank in ranks.updated)
     algorithm.count_trained(sum(env_steps[rank] for rank in ranks.updated), agent_steps)
     algorithm.policy_version += 1
