@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 from collections.abc import Iterator
@@ -88,13 +89,28 @@ class Line:
 
 
 def _fingerprint(job: dict[str, Any]) -> str:
-    """Changes with the document, but for its comments and its name, and with the files of its algorithm."""
+    """Changes with the document, but for its comments and its name, and with the code of its algorithm."""
     annotations = job["metadata"]["annotations"]
     promises = [annotations[key] for key in (REACHES, TIMES_BC, FAILS_WITHOUT) if key in annotations]
     digest = hashlib.sha256(json.dumps([*promises, job["spec"]], sort_keys=True).encode())
     for path in sorted(_algorithm_files(job["spec"]["algorithm"])):
-        digest.update(Path(path).read_bytes())
+        digest.update(what_runs(Path(path).read_text()).encode())
     return digest.hexdigest()[:16]
+
+
+def what_runs(source: str) -> str:
+    """This code without what is for readers alone: comments, docstrings and the texts of settings."""
+    return ast.unparse(_WithoutTexts().visit(ast.parse(source)))
+
+
+class _WithoutTexts(ast.NodeTransformer):
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        return None if isinstance(node.value, ast.Constant) else node
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        if isinstance(node.func, ast.Name) and node.func.id == "setting":
+            node.args = node.args[:1]
+        return node
 
 
 def _algorithm_files(name: str) -> Iterator[str]:

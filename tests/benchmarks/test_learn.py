@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from benchmarks.learn import __main__ as learn
 from benchmarks.learn.curves import write_curves
-from benchmarks.learn.lines import FOLDER, SEEDS, TUNED, Line, documents
+from benchmarks.learn.lines import FOLDER, SEEDS, TUNED, Line, documents, what_runs
 from benchmarks.learn.report import is_met, report
 from benchmarks.learn.rule import Threshold
 from benchmarks.learn.training import evaluate, evaluation_settings, lowest
@@ -138,6 +138,15 @@ def test_the_table_compares_with_bc_and_the_recorded_episodes():
     assert "| 306 / 306 / 306 | 59 / 59 / 59 | 2026-01-01 (abc) |" in text
     for other in others:
         assert "| **not met** (2 of 3) |" in report({name: {"1": run, "2": run | other, "3": run}}, [line])
+
+
+def test_texts_for_readers_are_no_part_of_what_runs():
+    def code(comment: str = "", doc: str = "Doc.", text: str = "Text.", default: str = "0.5") -> str:
+        return f'class A:\n    """{doc}"""\n\n    tau: float = setting({default}, "{text}", above=0.0)  # {comment}\n'
+
+    same = what_runs(code())
+    assert {what_runs(code("why")), what_runs(code(doc="Other.")), what_runs(code(text="Other."))} == {same}
+    assert what_runs(code(default="0.6")) != same
 
 
 def test_the_comparison_with_bc_is_part_of_the_fingerprint(tmp_path: Path):
