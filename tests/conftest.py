@@ -32,16 +32,20 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 
 @pytest.hookimpl(tryfirst=True)  # before xdist gives out what belongs together
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `-n`, tests that start a Ray share one process: several at once would be too many for few cores.
+    """With `-n`, tests of the shared Ray have one process, and those that start a Ray of their own another.
 
-    As they take longest, they come first.
+    More Rays at once would be too many for few cores. As they take longest, they come first.
     """
     if not hasattr(config, "workerinput"):
         return
+    groups: dict[str, list[pytest.Item]] = {"shared-ray": [], "own-ray": [], "": []}
     for item in items:
-        if item.get_closest_marker("ray"):
-            item.add_marker(pytest.mark.xdist_group("ray"))
-    items.sort(key=lambda item: item.get_closest_marker("ray") is None)
+        shares = "ray_cluster" in getattr(item, "fixturenames", ())
+        group = ("shared-ray" if shares else "own-ray") if item.get_closest_marker("ray") else ""
+        groups[group].append(item)
+        if group:
+            item.add_marker(pytest.mark.xdist_group(group))
+    items[:] = [item for group in groups.values() for item in group]
 
 
 @pytest.hookimpl(trylast=True)
