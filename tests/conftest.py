@@ -112,6 +112,7 @@ def ray_cluster() -> Iterator[Cluster]:
             "num_gpus": torch.cuda.device_count(),
             "object_store_memory": store,
             "include_dashboard": False,
+            "include_log_monitor": False,  # it would read the logs of all workers again and again, for nobody
             "_system_config": NODE_CHECKS,
         },
     )
