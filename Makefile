@@ -117,7 +117,7 @@ $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Reef needs Python 3.11 or newer, '$(PYTHON)' is older. Name another one: make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
-	  [ "$$(command -v $(PYTHON))" = /usr/bin/python3 ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  [ $(notdir $(PYTHON)) = python3 ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && echo "==> Installing python3-venv with apt-get" && apt-get -qq update \
 	  && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends python3-venv; } || { \
 	  echo "Python cannot make virtual environments here. On Debian: apt-get install python3-venv"; exit 1; }

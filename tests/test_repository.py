@@ -175,9 +175,10 @@ def test_ci_runs_in_a_folder_called_reef_and_leaves_nothing_behind(name: str, tm
         command, env=environment, input="y\n", capture_output=True, text=True, timeout=30, check=False
     )
     assert (done.returncode, done.stderr) == (7, "")
-    folder, *listed = done.stdout.splitlines()
+    folder, *listed, called = done.stdout.splitlines()
     assert Path(folder).name == "reef"
-    assert listed == [".ci", ".git", *([".venv"] if name == "reef" else []), "test"]
+    assert listed == [".ci", ".git", *([".venv"] if name == "reef" else [])]
+    assert re.fullmatch(r"test PYTHON=(/usr/bin/)?python3", called)
     assert list(scratch.iterdir()) == []
 
 
