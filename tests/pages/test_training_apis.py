@@ -23,7 +23,8 @@ from reef.callbacks import DefaultCallbacks, MultiCallbacks, get_global_worker
 from reef.models.preprocessors import get_preprocessor
 from reef.rollout.exploration import StochasticSampling
 
-SHORT = {"train_batch_size": 64, "sgd_minibatch_size": 32, "num_sgd_iter": 1}
+SEED = {"seed": 1}  # with which the first steps end an episode
+SHORT = {"train_batch_size": 64, "sgd_minibatch_size": 32, "num_sgd_iter": 1} | SEED
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +141,7 @@ def test_callbacks_and_custom_metrics(capsys: pytest.CaptureFixture[str]) -> Non
 
     functions = (on_episode_start, on_episode_step, on_episode_end, on_train_result, on_postprocess_traj)
     callbacks = {function.__name__: function for function in functions}
-    trainer = PGTrainer(config={"env": "CartPole-v1", "callbacks": callbacks, "train_batch_size": 100})
+    trainer = PGTrainer(config=SEED | {"env": "CartPole-v1", "callbacks": callbacks, "train_batch_size": 100})
     assert trainer.train()["custom_metrics"]["pole_angle_mean"] > 0
     trainer.stop()
     printed = capsys.readouterr().out
