@@ -29,7 +29,8 @@ def constraints() -> dict[str, Requirement]:
 
 
 def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    of_this_make = re.compile("MAKE|PYTHON$|VENV$")  # `make test PYTHON=... VENV=...` hands both to the tests
+    clean = {name: value for name, value in os.environ.items() if not of_this_make.match(name)}
     return subprocess.run(
         [shutil.which("make"), "-C", str(ROOT), "--no-print-directory", *arguments],
         env=clean | environment,
