@@ -241,7 +241,7 @@ def _running_message(situation: Situation) -> str:
         return situation.report.message
     desired = sum(situation.spec.pool_replicas.values())
     if desired == 0:
-        return "the head trains alone"
+        return readiness.without_pods(situation.spec)
     return f"training with {len(readiness.ready_workers(situation))} of {desired} workers"
 
 

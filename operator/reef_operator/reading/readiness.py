@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from reef.api import NodePool
+from reef.api import JobSpec, NodePool
 from reef_operator import names
 from reef_operator.conditions import ConditionType, Finding, Reason, find, moment
 from reef_operator.model import Object
@@ -130,7 +130,7 @@ def workers(situation: Situation) -> Finding:
         message = f"the pods are ready, and a process in them is started again: {situation.report.worker_problem}"
         return Finding(ConditionType.WORKERS_READY, False, Reason.WORKERS_FAILING, message)
     if desired == 0:
-        return Finding(ConditionType.WORKERS_READY, True, Reason.NO_WORKERS, "the head trains alone")
+        return Finding(ConditionType.WORKERS_READY, True, Reason.NO_WORKERS, without_pods(spec))
     if not short:
         return Finding(ConditionType.WORKERS_READY, True, Reason.READY, f"{desired} of {desired} ready")
     if not situation.deployments and not situation.workers():
@@ -146,6 +146,13 @@ def workers(situation: Situation) -> Finding:
         sentences.append(f"pool {pool.name}: {ready} of {pool.replicas} ready{enough}: {problem.message}")
     worst = next((reason for reason in reasons if reason is not Reason.WORKERS_MISSING), Reason.WORKERS_MISSING)
     return Finding(ConditionType.WORKERS_READY, False, worst, "; ".join(sentences))
+
+
+def without_pods(spec: JobSpec) -> str:
+    """Return what the head does where no worker pods are wanted."""
+    if not spec.workers:
+        return "the head trains alone"
+    return "no worker pods are wanted: a head that began without any trains alone, one that began with some waits"
 
 
 def ready_workers(situation: Situation, pool: str | None = None) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
-from reef.distributed.node_settings import ELASTIC
+from reef.distributed.node_settings import ELASTIC, OF_POOL, WORKERS_LABEL
 from reef.distributed.ray_workers import RayWorkers
 from reef.errors import ResourceError, WorkerError
 from reef.rollout.worker import RolloutWorker
@@ -265,12 +265,12 @@ def test_the_learner_knows_which_workers_share_its_machine(ray_cluster):
 
 
 def test_workers_come_and_go_with_nodes(ray_cluster, caplog):
-    """In a cluster whose head says that nodes come and go; batches stay as large as they are to be."""
+    """In a cluster whose head says that nodes come and go; none goes elsewhere. Batches stay as large."""
     caplog.set_level(logging.INFO, "reef")  # by its name: the command line has set that one
     nodes = [ray_cluster.add_node(num_cpus=0, resources={ELASTIC: 1})]
 
     def come() -> None:
-        nodes.append(ray_cluster.add_node(num_cpus=1, resources={"pool": 1}))
+        nodes.append(ray_cluster.add_node(num_cpus=1, labels={WORKERS_LABEL: OF_POOL}))
 
     def steps(made: RayWorkers) -> dict[int, int]:
         return {sample.worker_index: sample.env_steps for sample in made.sample()}
@@ -282,7 +282,7 @@ def test_workers_come_and_go_with_nodes(ray_cluster, caplog):
     settings = config(
         num_rollout_workers=3,
         rollout_fragment_length="auto",
-        custom_resources_per_worker={"pool": 1},
+        num_cpus_per_worker=1,
         recreate_failed_workers=True,
     )
     made = RayWorkers(settings, 3)

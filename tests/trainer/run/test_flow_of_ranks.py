@@ -44,5 +44,6 @@ def test_ranks_sample_again_where_all_were_lost_and_not_where_no_policy_learns(
         monkeypatch.setattr(algorithm, "learners", ranks)
         assert in_ranks(algorithm, ranks).keys() == ({"0"} if trains else set())
         assert ranks.rounds == losses + 1
-        sampled, trained = (algorithm.counters[f"num_agent_steps_{what}"] for what in ("sampled", "trained"))
-        assert (sampled, trained) == (20 * (losses + 1), 20 if trains else 0)
+        for steps in ("env_steps", "agent_steps"):
+            assert algorithm.counters[f"num_{steps}_sampled"] == 20 * (losses + 1)
+            assert algorithm.counters[f"num_{steps}_trained"] == (20 if trains else 0)

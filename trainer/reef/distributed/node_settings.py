@@ -19,7 +19,8 @@ POOL = "pool:"  # begins the name of the resource, one on each node, that says w
 ELASTIC = (
     "pool:head"  # on the head's node: nodes come and go; all of them together were checked before the head was started
 )
-POOL_LABEL = "reef.dev/pool"  # on the nodes of pools, not on the head's
+WORKERS_LABEL = "reef.dev/workers"  # on nodes that take rollout and evaluation workers, with one of these:
+OF_POOL, OF_HEAD = "of-pool", "of-head"
 START_HOOK = {"RAY_START_HOOK": f"{__name__}.leave_out_helpers"}  # called by `ray start`
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import ray
 from ray._private.state import available_resources_per_node
 from ray.util.placement_group import get_current_placement_group, placement_group, remove_placement_group
-from ray.util.scheduling_strategies import Exists, NodeLabelSchedulingStrategy, PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import Exists, In, NodeLabelSchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from reef.config import AlgorithmConfig
-from reef.distributed.node_settings import ELASTIC, POOL_LABEL
+from reef.distributed.node_settings import ELASTIC, OF_POOL, WORKERS_LABEL
 from reef.distributed.slot import SLICE_S
 from reef.errors import ResourceError
 from reef.run.process.deadline import Deadline
@@ -35,6 +35,7 @@ class Demand:
     count_key: str
     bundle: Bundle
     keys: Mapping[str, str]  # resource name to the setting that gives its amount
+    in_pools: bool = False  # where nodes come and go: only on nodes with WORKERS_LABEL
 
     @property
     def needs(self) -> str:
@@ -55,14 +56,15 @@ def demands(config: AlgorithmConfig, *, with_driver: bool = False) -> list[Deman
     worker_keys = {name: f"custom_resources_per_worker[{name!r}]" for name in worker}
     worker_keys |= {"CPU": "num_cpus_per_worker", "GPU": "num_gpus_per_worker"}
     learner_keys = {"CPU": "num_cpus_per_learner_worker", "GPU": "num_gpus_per_learner_worker"}
+    in_pools = may_wait_for_room(config) and not with_driver
     if config.in_evaluation:
-        found = [Demand(config.num_rollout_workers, "evaluation_num_workers", worker, worker_keys)]
+        found = [Demand(config.num_rollout_workers, "evaluation_num_workers", worker, worker_keys, in_pools)]
     else:
         driver = driver_bundle(config) if with_driver else {}
         found = [
             Demand(1, "driver", driver, {"CPU": "num_cpus_for_local_worker", "GPU": "num_gpus"}),
-            Demand(config.num_rollout_workers, ROLLOUT_WORKERS, worker, worker_keys),
-            Demand(config.evaluation_num_workers, "evaluation_num_workers", worker, worker_keys),
+            Demand(config.num_rollout_workers, ROLLOUT_WORKERS, worker, worker_keys, in_pools),
+            Demand(config.evaluation_num_workers, "evaluation_num_workers", worker, worker_keys, in_pools),
             Demand(config.num_learner_workers, "num_learner_workers", learner, learner_keys),
         ]
     return [demand for demand in found if demand.count and demand.bundle]
@@ -125,7 +127,7 @@ def may_wait_for_room(config: AlgorithmConfig) -> bool:
 
 
 def fitting(asked: Iterable[Demand], nodes: Iterable[Mapping[str, float]]) -> dict[str, int]:
-    """How many processes of each demand have room on nodes with these resources, by `count_key`.
+    """How many processes of each demand have room on nodes with these resources and labels, by `count_key`.
 
     Rollout workers come last: training goes on with fewer of them, and with fewer of nothing else.
     """
@@ -133,7 +135,8 @@ def fitting(asked: Iterable[Demand], nodes: Iterable[Mapping[str, float]]) -> di
     counts: dict[str, int] = {}
     for demand in sorted(asked, key=lambda one: one.count_key == ROLLOUT_WORKERS):
         placed = 0
-        while placed < demand.count and _take(free, demand.bundle):
+        allowed = [node for node in free if WORKERS_LABEL in node or not demand.in_pools]
+        while placed < demand.count and _take(allowed, demand.bundle):
             placed += 1
         counts[demand.count_key] = placed
     return counts
@@ -179,9 +182,11 @@ def check_resources(config: AlgorithmConfig, *, with_driver: bool = False) -> No
 
 
 class ElasticPlacement:
-    """No room is reserved: each process starts when a node has room for it, rather on a pool's node than on the head's.
+    """No room is reserved: each process starts when a node of a pool has room for it.
 
-    So training goes on with fewer processes after a node is lost, and the count comes back with the node.
+    So training goes on with fewer processes after a node is lost, and the count comes back with the node. Meanwhile the
+    head takes none of them in, unless it has to: they would stay beside the driver, or be killed together with it where
+    they were lost for their memory.
     """
 
     def __init__(self, config: AlgorithmConfig) -> None:
@@ -190,17 +195,24 @@ class ElasticPlacement:
 
     def options(self, index: int) -> dict[str, Any]:
         """Ray's options of an actor."""
-        anywhere = NodeLabelSchedulingStrategy({}, soft={POOL_LABEL: Exists()})  # type: ignore[no-untyped-call]
-        return actor_options(worker_bundle(self._config), anywhere)
+        must, rather = {WORKERS_LABEL: Exists()}, {WORKERS_LABEL: In(OF_POOL)}  # type: ignore[no-untyped-call]
+        place = NodeLabelSchedulingStrategy(must, soft=rather)  # type: ignore[no-untyped-call]
+        return actor_options(worker_bundle(self._config), place)
 
     def room(self, count: int) -> int:
-        """How many of `count` rollout workers have room now beside evaluation workers and learners; at least one."""
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+        """How many of `count` rollout workers have room now beside evaluation workers and learners.
+
+        At least one while there is a node for them: by Ray's own count it may have room.
+        """
+        alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+        label = {WORKERS_LABEL: 1.0}
+        nodes = [node["Resources"] | (label if WORKERS_LABEL in node["Labels"] else {}) for node in alive]
         nodes.sort(key=lambda resources: ELASTIC in resources)
         asked = [
             replace(one, count=count) if one.count_key == ROLLOUT_WORKERS else one for one in demands(self._config)
         ]
-        return max(fitting(asked, nodes).get(ROLLOUT_WORKERS, count), 1)
+        least = int(any(WORKERS_LABEL in node for node in nodes))
+        return max(fitting(asked, nodes).get(ROLLOUT_WORKERS, count), least)
 
     def remove(self) -> None:
         """Nothing was reserved."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from reef.distributed.node_settings import ELASTIC, POOL
+from reef.distributed.node_settings import ELASTIC, POOL, WORKERS_LABEL
 from reef.errors import ResourceError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from reef.distributed.resources import Demand
     from reef.sweep.plan import Plan
 
-Room = dict[str, float]  # resource name to what is free in one pod
+Room = dict[str, float]  # resource name to what is free in one pod; WORKERS_LABEL where it takes workers
 
 
 def pods_of(spec: JobSpec, head_cpus: float, head_gpus: float) -> list[Room]:
@@ -24,8 +24,9 @@ def pods_of(spec: JobSpec, head_cpus: float, head_gpus: float) -> list[Room]:
     rooms: list[Room] = []
     for pool in spec.workers:
         offer = {"CPU": float(math.ceil(pool.cpus)), "GPU": float(pool.gpus), f"{POOL}{pool.name}": 1.0}
-        rooms += [dict(offer) for _ in range(wanted[pool.name])]
-    return [*rooms, {"CPU": head_cpus, "GPU": head_gpus, ELASTIC: 1.0}]
+        rooms += [offer | {WORKERS_LABEL: 1.0} for _ in range(wanted[pool.name])]
+    head = {"CPU": head_cpus, "GPU": head_gpus, ELASTIC: 1.0}
+    return [*rooms, head | {WORKERS_LABEL: 1.0} if spec.head_takes_workers else head]
 
 
 def rollout_workers_that_fit(config: AlgorithmConfig, rooms: list[Room]) -> int:
@@ -40,8 +41,10 @@ def rollout_workers_that_fit(config: AlgorithmConfig, rooms: list[Room]) -> int:
     for demand, count in placed(config, rooms):
         key = demand.count_key
         if count < (1 if key == ROLLOUT_WORKERS else demand.count):
+            without_head = demand.in_pools and any(WORKERS_LABEL not in room for room in rooms)
+            places = "the pods of spec.workers" if without_head else "the job's pods"
             raise ResourceError(
-                f"{key}={demand.count}: the job's pods have room for {count} of them, as each needs {demand.needs}. "
+                f"{key}={demand.count}: {places} have room for {count} of them, as each needs {demand.needs}. "
                 f"Lower {key}, let each process reserve less, or give spec.workers more or larger pods."
             )
         fitting = count if key == ROLLOUT_WORKERS else fitting

@@ -18,7 +18,16 @@ from dataclasses import dataclass
 from typing import IO
 
 from reef.container import memory_bytes
-from reef.distributed.node_settings import ELASTIC, NODE_CHECKS, POOL, POOL_LABEL, QUIET, START_HOOK
+from reef.distributed.node_settings import (
+    ELASTIC,
+    NODE_CHECKS,
+    OF_HEAD,
+    OF_POOL,
+    POOL,
+    QUIET,
+    START_HOOK,
+    WORKERS_LABEL,
+)
 from reef.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -59,16 +68,17 @@ class Node:
             object_store=int(store) or None,
         )
 
-    def head_command(self, port: int) -> list[str]:
-        """The command line of the head's node."""
+    def head_command(self, port: int, *, takes_workers: bool) -> list[str]:
+        """The command line of the head's node, and whether rollout and evaluation workers may be placed there."""
         checks = json.dumps(NODE_CHECKS)
         listen = ["--head", f"--port={port}", "--include-dashboard=false", f"--system-config={checks}"]
-        return [*self._command(), *listen, f"--resources={json.dumps({ELASTIC: 1})}"]
+        labels = [f"--labels={WORKERS_LABEL}={OF_HEAD}"] if takes_workers else []
+        return [*self._command(), *listen, f"--resources={json.dumps({ELASTIC: 1})}", *labels]
 
     def worker_command(self, address: str, pool: str) -> list[str]:
         """The command line of a worker's node of that pool, which joins the head at `address`."""
         resources = json.dumps({f"{POOL}{pool}": 1})
-        join = [f"--address={address}", f"--resources={resources}", f"--labels={POOL_LABEL}={pool}"]
+        join = [f"--address={address}", f"--resources={resources}", f"--labels={WORKERS_LABEL}={OF_POOL}"]
         return [*self._command(), *join]
 
     def _command(self) -> list[str]:

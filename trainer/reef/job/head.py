@@ -146,7 +146,7 @@ def head(
     if is_uri(storage_path):
         (RemoteFolder(storage_path) / name).check()  # before anything waits for workers
     stack.enter_context(output_shown())
-    stack.enter_context(ray_head(pod, termination))
+    stack.enter_context(ray_head(pod, termination, takes_workers=job.spec.head_takes_workers))
     from reef.distributed.start import start
 
     with start(address_of(pod.node.ip, pod.gcs_port), runtime_env=job.spec.runtime_env):
@@ -209,9 +209,9 @@ def with_rollout_workers_that_fit(config: AlgorithmConfig, job: RLTrainingJob, n
 
 
 @contextlib.contextmanager
-def ray_head(pod: Pod, termination: TerminationMessage) -> Iterator[None]:
+def ray_head(pod: Pod, termination: TerminationMessage, *, takes_workers: bool) -> Iterator[None]:
     """Have Ray's head as a child process; when it ends by itself, so does this process, as a fault."""
-    ray = RayProcess(pod.node.head_command(pod.gcs_port))
+    ray = RayProcess(pod.node.head_command(pod.gcs_port, takes_workers=takes_workers))
     try:
         if not ray.changed.wait(START_S) or not ray.ready:
             how = f"within {START_S:g} s" if ray.exit_code is None else f"and ended with exit code {ray.exit_code}"

@@ -264,8 +264,8 @@ class Algorithm(ChangingPolicies):
         return with_steps if with_steps or any(map(len, batches.values())) else trained
 
     def count_trained(self, env_steps: int, agent_steps: int) -> None:
-        """Count steps as learned from: of environments, and of agents in them."""
-        self.counters["num_env_steps_trained"] += env_steps
+        """Count steps as learned from: of environments, and of agents in them. None counts if no policy learned."""
+        self.counters["num_env_steps_trained"] += env_steps if agent_steps else 0
         self.counters["num_agent_steps_trained"] += agent_steps
 
     def publish_weights(self, to: Collection[int] | None = None, *, is_new: bool = True) -> None:

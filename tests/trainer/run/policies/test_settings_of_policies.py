@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from reef.algorithms.a3c import A3CConfig
 from reef.algorithms.dqn import DQNConfig
+from reef.algorithms.impala import IMPALAConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.algorithms.sac import SACConfig
 from reef.envs.multi_agent import IndependentAgents
@@ -129,11 +131,18 @@ def test_a_function_says_for_each_batch_who_learns() -> None:
     assert all(steps > 0 for _, steps in asked)
 
 
-def test_a_function_may_let_none_learn() -> None:
-    with config(policies_to_train=lambda policy_id, batch: False).build() as algorithm:
+@pytest.mark.parametrize("kind", [PPOConfig, A3CConfig, IMPALAConfig, DQNConfig])
+def test_a_function_may_let_none_learn(kind: Any) -> None:
+    made = kind().environment(IndependentAgents, env_config=TWO_POLES).debugging(seed=1)
+    made.training(model={"fcnet_hiddens": [4]}, train_batch_size=64).rollouts(rollout_fragment_length=32)
+    if kind is DQNConfig:
+        made.training(num_steps_sampled_before_learning_starts=64)
+    made.multi_agent(policies=("left", "right"), policy_mapping_fn=MAPPING, policies_to_train=lambda *_: False)
+    with made.reporting(min_sample_timesteps_per_iteration=200).build() as algorithm:
         result = algorithm.train()
     assert result["info"]["learner"] == {}
-    assert result["num_agent_steps_trained"] == 0
+    assert result["num_env_steps_sampled"] >= 200
+    assert result["num_env_steps_trained"] == result["num_agent_steps_trained"] == 0
 
 
 def test_steps_of_agents_fill_the_batch() -> None:

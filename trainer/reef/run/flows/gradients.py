@@ -15,17 +15,19 @@ def gradients(algorithm: Algorithm, max_staleness: int) -> dict[PolicyId, Stats]
 
     Every worker has as many fragments requested as it may have, and gets the newest weights for each that it delivers.
     Staleness is the number of gradients that were applied since the weights of a gradient were published. A gradient
-    with more than `max_staleness` is dropped and counted.
+    with more than `max_staleness` is dropped and counted. Without one, as no policy is to learn, it ends all the same.
     """
     stats: dict[PolicyId, Stats] = {}
     ages: dict[PolicyId, list[int]] = {}
-    while not stats:
+    computed = True
+    while computed and not stats:
         algorithm.deadline.end_if_over()
         with algorithm.timer("sample"):
             for index in algorithm.workers.healthy:
                 while algorithm.workers.request(index):
                     pass
             samples = algorithm.workers.ready()
+        computed = not samples or any(sample.gradients for sample in samples)
         for sample in samples:
             algorithm.count_sampled(sample)
             staleness = {name: algorithm.policy_version - one.policy_version for name, one in sample.gradients.items()}
@@ -33,8 +35,7 @@ def gradients(algorithm: Algorithm, max_staleness: int) -> dict[PolicyId, Stats]
             algorithm.counters["num_gradients_dropped"] += len(sample.gradients) - len(fresh)
             with algorithm.timer("learn"):
                 updates = algorithm.learn(fresh) if fresh else {}
-            if updates:
-                algorithm.count_trained(sample.env_steps, sum(len(fresh[policy_id]) for policy_id in updates))
+            algorithm.count_trained(sample.env_steps, sum(len(fresh[policy_id]) for policy_id in updates))
             for policy_id, update in updates.items():
                 found = ages.setdefault(policy_id, [])
                 found.append(staleness[policy_id])

@@ -28,6 +28,6 @@ def offline(algorithm: Algorithm, recorded: DrawnSteps, policy_id: PolicyId) -> 
             algorithm.counters[counter] += size
     with algorithm.timer("learn"):
         updates = algorithm.learn({policy_id: batch})
-        algorithm.count_trained(size, size)
+        algorithm.count_trained(size, size if updates else 0)
     algorithm.publish_weights(to=())  # workers read, and do not act
     return {policy_id: update.stats for policy_id, update in updates.items()}
