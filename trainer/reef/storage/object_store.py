@@ -15,7 +15,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from reef.api.fields import EXPLAINED, STORAGE_URI
 from reef.errors import ConfigError, StorageError, StoreUnavailableError, without_secrets
 
 if TYPE_CHECKING:
@@ -50,6 +49,8 @@ class RemoteFolder:
 
     def __init__(self, uri: str, setting: str = "") -> None:
         """`setting`: the one that names the folder, for messages; without it, it is where a run is kept."""
+        from reef.api.fields import EXPLAINED, STORAGE_URI
+
         if not re.match(STORAGE_URI, uri):
             what = f"{setting}=" if setting else "storage "
             raise ConfigError(f"{what}{without_secrets(uri)!r}: expected {EXPLAINED[STORAGE_URI]}.")

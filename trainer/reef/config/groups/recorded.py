@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from reef.api.fields import EXPLAINED, STORAGE_URI
 from reef.config.groups.columns import column_problems
 from reef.config.groups.inputs import FOR_INPUT, POLICY_SERVER, SAMPLER, is_function
 from reef.config.loading import load_function
@@ -59,8 +58,11 @@ def folder_problems(output: str | None) -> Iterator[str]:
     """What is wrong with the place that `output` names."""
     if output == "":
         yield "output='': expected the path of a folder, or 'logdir' for episodes/ in the result folder."
-    elif output and "://" in output and not re.match(STORAGE_URI, output):
-        yield f"output={without_secrets(output)!r}: expected a folder, or {EXPLAINED[STORAGE_URI]}."
+    elif output and "://" in output:
+        from reef.api.fields import EXPLAINED, STORAGE_URI
+
+        if not re.match(STORAGE_URI, output):
+            yield f"output={without_secrets(output)!r}: expected a folder, or {EXPLAINED[STORAGE_URI]}."
 
 
 def _sampling_problems(config: Any) -> Iterator[str]:
