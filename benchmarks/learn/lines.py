@@ -100,7 +100,17 @@ def _fingerprint(job: dict[str, Any]) -> str:
 
 def what_runs(source: str) -> str:
     """This code without what is for readers alone: comments, docstrings and the texts of settings."""
-    return ast.unparse(_WithoutTexts().visit(ast.parse(source)))
+    return repr(_values(_WithoutTexts().visit(ast.parse(source))))
+
+
+def _values(node: Any) -> Any:
+    """A tree as names and values: the same with every version of Python, which give new fields to old nodes."""
+    if isinstance(node, list):
+        return [_values(each) for each in node]
+    if not isinstance(node, ast.AST):
+        return node
+    fields = [(name, _values(value)) for name, value in ast.iter_fields(node) if value not in (None, [])]
+    return type(node).__name__, fields
 
 
 class _WithoutTexts(ast.NodeTransformer):

@@ -150,9 +150,7 @@ def workers(situation: Situation) -> Finding:
 
 def without_pods(spec: JobSpec) -> str:
     """Return what the head does where no worker pods are wanted."""
-    if not spec.workers:
-        return "the head trains alone"
-    return "no worker pods are wanted: a head that began without any trains alone, one that began with some waits"
+    return "no worker pods are wanted" if spec.workers else "the head trains alone"
 
 
 def ready_workers(situation: Situation, pool: str | None = None) -> list[str]:

@@ -24,7 +24,6 @@ from reef_operator.conditions import Reason
 from reef_operator.model import Progress
 from reef_operator.reading import readiness
 
-SCALED_AWAY = "no worker pods are wanted: a head that began without any trains alone, one that began with some waits"
 DEPLOYED: dict[str, Any] = {"children": {("Deployment", "pole-cpu"): {"metadata": {"name": "pole-cpu"}}}}
 
 
@@ -103,7 +102,7 @@ PULL = waiting("ImagePullBackOff", "no such image")
     ("pools", "pods", "holds", "reason", "message"),
     [
         ([], [], True, Reason.NO_WORKERS, "the head trains alone"),
-        ([pool(replicas=0)], [], True, Reason.NO_WORKERS, SCALED_AWAY),
+        ([pool(replicas=0)], [], True, Reason.NO_WORKERS, "no worker pods are wanted"),
         ([pool(replicas=1)], [worker("w", **ready())], True, Reason.READY, "1 of 1 ready"),
         (
             [pool(replicas=3, minReplicas=1)],

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reef.api import RLTrainingJob, job_from_document, load_job
-from reef.cli.experiment import Options, kubernetes_notice, local_rooms, run_job, storage_path_of, with_workers_that_fit
+from reef.cli.experiment import Options, kubernetes_notice, local_pods, run_job, storage_path_of, with_workers_that_fit
 from reef.cli.main import main
 from reef.errors import ConfigError, ResourceError
 from reef.job.settings import config_of
@@ -53,12 +53,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def resources(**spec: Any) -> tuple[float, float]:
-    rooms = local_rooms(job(**spec))
-    return sum(room["CPU"] for room in rooms), sum(room["GPU"] for room in rooms)
+    pods = local_pods(job(**spec))
+    assert pods is not None
+    return pods.total("CPU"), pods.total("GPU")
 
 
 def test_pools_become_local_resources() -> None:
-    assert local_rooms(job()) == []
+    assert local_pods(job()) is None
     assert resources(workers=POOLS) == (1 + 2 * 2 + 1, 1)
     assert resources(workers=POOLS[:1], replicas=1) == (1 + 2, 0)
     halves = [{"name": "a", "replicas": 3, "resources": {"requests": {"cpu": "500m"}}}]
@@ -67,9 +68,10 @@ def test_pools_become_local_resources() -> None:
 
 def test_rollout_workers_without_room_are_left_out_as_in_a_cluster() -> None:
     asked = job(workers=[{"name": "a", "replicas": 2, "rolloutWorkers": 3}])
-    config = config_of(asked)
+    config, pods = config_of(asked), local_pods(asked)
+    assert pods is not None
     with pytest.warns(UserWarning, match="num_rollout_workers=6: the job's pods have room for 3, which are used"):
-        config = with_workers_that_fit(config, local_rooms(asked))
+        config = with_workers_that_fit(config, pods)
     assert config.num_rollout_workers == 3
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
-from reef.distributed.node_settings import ELASTIC, OF_POOL, WORKERS_LABEL
+from reef.distributed.node_settings import ELASTIC, OF_HEAD, OF_POOL, WORKERS_LABEL
 from reef.distributed.ray_workers import RayWorkers
 from reef.errors import ResourceError, WorkerError
 from reef.rollout.worker import RolloutWorker
@@ -278,7 +278,6 @@ def test_workers_come_and_go_with_nodes(ray_cluster, caplog):
     def counts(made: RayWorkers) -> tuple[int, int, int]:
         return made.num_healthy, made.num_waiting, made.num_lost
 
-    come()
     settings = config(
         num_rollout_workers=3,
         rollout_fragment_length="auto",
@@ -287,6 +286,9 @@ def test_workers_come_and_go_with_nodes(ray_cluster, caplog):
     )
     made = RayWorkers(settings, 3)
     try:
+        assert counts(made) == (0, 3, 0)
+        come()
+        until_healthy(made, 1)
         assert counts(made) == (1, 2, 0)
         assert steps(made) == {1: 64}
         for _ in range(2):
@@ -327,6 +329,19 @@ def test_workers_come_and_go_with_nodes(ray_cluster, caplog):
     finally:
         made.stop()
         for node in nodes:
+            ray_cluster.remove_node(node)
+
+
+def test_a_head_that_takes_workers_gets_those_without_room_in_a_pool(ray_cluster):
+    head = ray_cluster.add_node(num_cpus=2, resources={ELASTIC: 1}, labels={WORKERS_LABEL: OF_HEAD})
+    pool = ray_cluster.add_node(num_cpus=1, labels={WORKERS_LABEL: OF_POOL})
+    made = RayWorkers(config(num_cpus_per_worker=1, recreate_failed_workers=True), 2)
+    try:
+        until_healthy(made, 2)
+        assert [made._group.process(index).node for index in (1, 2)] == [pool.node_id, head.node_id]
+    finally:
+        made.stop()
+        for node in (pool, head):
             ray_cluster.remove_node(node)
 
 

@@ -183,6 +183,23 @@ def test_training_pauses_while_a_pool_is_too_small(spec: JobSpec, cluster: Any) 
     ]
 
 
+def test_training_pauses_without_any_pod_where_rollout_workers_need_one(cluster: Any, document: Any) -> None:
+    scaled_away = job_from_document(document(workers=POOLS[:1], replicas=0)).spec
+    back = job_from_document(document(workers=POOLS[:1], replicas=2)).spec
+    specs, head_state = [scaled_away, back, back], Record()
+    cluster({"head": 1}, {"head": 1}, {"head": 1, "a": 2})
+    PoolGate(lambda: specs.pop(0), head_state, needs_a_pod=True)(WORKERS)
+    assert head_state.entered == [
+        ("waiting", "training pauses, no pod of a pool has joined"),
+        ("waiting", "training pauses, pool a: 0 of 2 pods have joined"),
+        ("training", ""),
+    ]
+    alone = Record()
+    cluster({"head": 1})
+    PoolGate(lambda: scaled_away, alone)(WORKERS)
+    assert alone.entered == [("training", "")]
+
+
 def test_rollout_workers_follow_the_pools_unless_the_settings_name_a_number(cluster: Any, document: Any) -> None:
     pools = [*POOLS, {"name": "c", "replicas": 2, "rolloutWorkers": 3}]
     steps = [  # pods that the document wants of pool a, pods that are there, rollout workers of all pools

@@ -176,8 +176,7 @@ class NodePool(PodSettings):
     replicas: Count = Field(default=1, description="Pods of the pool; may be changed while the job runs.")
     min_replicas: Count | None = Field(
         default=None,
-        description="Training goes on while at least this many pods are ready; 1 when not given (0 for an empty pool). "
-        "Where no pool needs a pod for rollout workers, the head takes some.",
+        description="Training goes on while at least this many pods are ready; 1 when not given (0 for an empty pool).",
     )
     rollout_workers: Count = Field(
         default=1,

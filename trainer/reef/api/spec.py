@@ -230,12 +230,6 @@ class JobSpec(DocumentModel):
         return storage.secret_ref.name if IN_STORE.search(str(used)) else None
 
     @property
-    def head_takes_workers(self) -> bool:
-        """Whether the head's pod takes rollout and evaluation workers: training goes on without any pod for them."""
-        wanted = self.pool_replicas
-        return not any(pool.rollout_workers and min(pool.minimum, wanted[pool.name]) for pool in self.workers)
-
-    @property
     def num_rollout_workers(self) -> int:
         """Rollout workers that the pools hold: `config.num_rollout_workers` when it is not given."""
         return sum(self.pool_replicas[pool.name] * pool.rollout_workers for pool in self.workers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 import shutil
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reef.errors import ConfigError
-from reef.job.capacity import Room, pods_of, rollout_workers_that_fit
+from reef.job.capacity import Pods
 from reef.job.settings import check_training, checkpoint_settings, config_of
 
 if TYPE_CHECKING:
@@ -81,25 +80,25 @@ def in_this_process(job: RLTrainingJob, config: AlgorithmConfig) -> AlgorithmCon
 
 def _train_with_ray(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: dict[str, float]) -> int:
     """Have Ray for the length of the training: a local one as large as the job's pools."""
-    rooms = local_rooms(job) if options.ray_address is None else []
-    if rooms and options.ray_num_cpus is None and options.ray_num_gpus is None:
-        config = with_workers_that_fit(config, rooms)
+    pods = local_pods(job) if options.ray_address is None else None
+    if pods and options.ray_num_cpus is None and options.ray_num_gpus is None:
+        config = with_workers_that_fit(config, pods)
     local = _checked_process(job, config, stop)
     from reef.distributed.resources import check_resources
 
-    with _session(options, rooms):
+    with _session(options, pods):
         check_resources(config)  # now, also for workers that only a later evaluation starts
         return _train(job, config, options, stop, local)
 
 
-def _session(options: Options, rooms: list[Room]) -> RaySession:
+def _session(options: Options, pods: Pods | None) -> RaySession:
     """Join the cluster that was named, or start a local Ray as large as these pods, or as this machine."""
     from reef.distributed.start import start
 
     return start(
         options.ray_address,
-        num_cpus=_total(rooms, "CPU") if options.ray_num_cpus is None else options.ray_num_cpus,
-        num_gpus=_total(rooms, "GPU") if options.ray_num_gpus is None else options.ray_num_gpus,
+        num_cpus=_total(pods, "CPU") if options.ray_num_cpus is None else options.ray_num_cpus,
+        num_gpus=_total(pods, "GPU") if options.ray_num_gpus is None else options.ray_num_gpus,
         object_store_memory=options.ray_object_store_memory,
         num_nodes=options.ray_num_nodes,
         dashboard=options.ray_ui,
@@ -119,24 +118,23 @@ def _checked_process(
     return local
 
 
-def local_rooms(job: RLTrainingJob) -> list[Room]:
-    """Return what head and pools offer, of which a local Ray is made; nothing for a job without pools: all there is."""
-    head = job.spec.head
-    return pods_of(job.spec, float(math.ceil(head.cpus)), float(head.gpus)) if job.spec.workers else []
+def local_pods(job: RLTrainingJob) -> Pods | None:
+    """The pods of which a local Ray is made; None for a job without pools: it is as large as this machine."""
+    return Pods.wanted_by(job.spec) if job.spec.workers else None
 
 
-def with_workers_that_fit(config: AlgorithmConfig, rooms: list[Room]) -> AlgorithmConfig:
+def with_workers_that_fit(config: AlgorithmConfig, pods: Pods) -> AlgorithmConfig:
     """The settings without the rollout workers that have no room in the job's pods, as a cluster would."""
     asked = config.num_rollout_workers
-    fitting = rollout_workers_that_fit(config, [dict(room) for room in rooms])
+    fitting = pods.rollout_workers_that_fit(config)
     if fitting == asked:
         return config
     warnings.warn(f"num_rollout_workers={asked}: the job's pods have room for {fitting}, which are used.", stacklevel=1)
     return config.copy().rollouts(num_rollout_workers=fitting).checked()
 
 
-def _total(rooms: list[Room], resource: str) -> float | None:
-    return sum(room[resource] for room in rooms) or None
+def _total(pods: Pods | None, resource: str) -> float | None:
+    return (pods and pods.total(resource)) or None
 
 
 def _train(
@@ -183,7 +181,7 @@ def _sweep(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: 
     _checked_process(job, config, stop, here=False)
     with ExitStack() as stack:
         run_state = serve_metrics(stack, options.metrics_port)
-        stack.enter_context(_session(options, local_rooms(job) if options.ray_address is None else []))
+        stack.enter_context(_session(options, local_pods(job) if options.ray_address is None else None))
         from reef.distributed.resources import check_resources
         from reef.tune.sweep import run_sweep
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from reef.cli.document.overrides import apply_overrides
-from reef.cli.experiment import kubernetes_notice, local_rooms
+from reef.cli.experiment import kubernetes_notice, local_pods
 from reef.cli.run import add_override
 from reef.errors import EXIT_OK, EXIT_WRONG_USE, ReefError, ResourceError
-from reef.job.capacity import check_trials, pods_of, rollout_workers_that_fit
+from reef.job.capacity import Pods
 from reef.job.settings import check_training, config_of
 
 if TYPE_CHECKING:
@@ -70,22 +69,23 @@ def _checked(file: str, overrides: Sequence[str]) -> Iterator[str]:
 def _with_reef_run(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | None) -> str:
     if plan:
         return "as many trials at a time as this machine has room for"
-    rooms = local_rooms(job)
-    fitting = rollout_workers_that_fit(config, rooms) if rooms else config.num_rollout_workers
+    pods = local_pods(job)
+    fitting = pods.rollout_workers_that_fit(config) if pods else config.num_rollout_workers
     if not config.num_rollout_workers:
         return "it samples in its own process"
-    size = f", taken as one of {sum(room['CPU'] for room in rooms):g} CPUs" if rooms else ""
+    size = f", taken as one of {pods.total('CPU'):g} CPUs" if pods else ""
     return f"{_workers(fitting)} on this machine{size}"
 
 
 def _on_kubernetes(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | None) -> str:
-    pods = pods_of(job.spec, math.ceil(job.spec.head.cpus), job.spec.head.gpus)
-    places = "the head" if len(pods) == 1 else f"the head and {len(pods) - 1} pod{'s' * (len(pods) > 2)}"
+    pods = Pods.wanted_by(job.spec)
+    beside = len(pods.rooms()) - 1
+    places = f"the head and {beside} pod{'s' * (beside > 1)}" if beside else "the head"
     try:
         if plan:
-            check_trials(plan, pods)
+            pods.check_trials(plan)
             return f"its trials share {places}"
-        fitting = rollout_workers_that_fit(config, pods)
+        fitting = pods.rollout_workers_that_fit(config)
     except ResourceError as error:  # with pools, `reef run` refuses it too
         return f"it would be refused: {str(error).rstrip('.')}"
     return f"{_workers(fitting)} in {places}" if config.num_rollout_workers else f"it samples in {places}"

@@ -35,7 +35,7 @@ class Demand:
     count_key: str
     bundle: Bundle
     keys: Mapping[str, str]  # resource name to the setting that gives its amount
-    in_pools: bool = False  # where nodes come and go: only on nodes with WORKERS_LABEL
+    by_label: bool = False  # where nodes come and go: only on nodes with WORKERS_LABEL
 
     @property
     def needs(self) -> str:
@@ -50,24 +50,26 @@ class Demand:
 def demands(config: AlgorithmConfig, *, with_driver: bool = False) -> list[Demand]:
     """Processes of these settings: rollout workers, evaluation workers, learners.
 
-    The driver is a process outside Ray and counts only where Ray places it too: `with_driver`, as a trial of a sweep.
+    The driver is a process outside Ray and counts only where Ray places it too: `with_driver`, as a trial of a sweep,
+    for which room is reserved wherever there is some.
     """
-    worker, learner = worker_bundle(config), learner_bundle(config)
+    worker, learner, by_label = worker_bundle(config), learner_bundle(config), may_wait_for_room(config)
     worker_keys = {name: f"custom_resources_per_worker[{name!r}]" for name in worker}
     worker_keys |= {"CPU": "num_cpus_per_worker", "GPU": "num_gpus_per_worker"}
     learner_keys = {"CPU": "num_cpus_per_learner_worker", "GPU": "num_gpus_per_learner_worker"}
-    in_pools = may_wait_for_room(config) and not with_driver
     if config.in_evaluation:
-        found = [Demand(config.num_rollout_workers, "evaluation_num_workers", worker, worker_keys, in_pools)]
+        found = [Demand(config.num_rollout_workers, "evaluation_num_workers", worker, worker_keys, by_label)]
     else:
         driver = driver_bundle(config) if with_driver else {}
+        evaluation = demands(config.evaluation_settings()) if config.evaluation_num_workers else []
         found = [
             Demand(1, "driver", driver, {"CPU": "num_cpus_for_local_worker", "GPU": "num_gpus"}),
-            Demand(config.num_rollout_workers, ROLLOUT_WORKERS, worker, worker_keys, in_pools),
-            Demand(config.evaluation_num_workers, "evaluation_num_workers", worker, worker_keys, in_pools),
+            Demand(config.num_rollout_workers, ROLLOUT_WORKERS, worker, worker_keys, by_label),
+            *evaluation,
             Demand(config.num_learner_workers, "num_learner_workers", learner, learner_keys),
         ]
-    return [demand for demand in found if demand.count and demand.bundle]
+    found = [demand for demand in found if demand.count and demand.bundle]
+    return [replace(demand, by_label=False) for demand in found] if with_driver else found
 
 
 def worker_bundle(config: AlgorithmConfig) -> Bundle:
@@ -135,7 +137,7 @@ def fitting(asked: Iterable[Demand], nodes: Iterable[Mapping[str, float]]) -> di
     counts: dict[str, int] = {}
     for demand in sorted(asked, key=lambda one: one.count_key == ROLLOUT_WORKERS):
         placed = 0
-        allowed = [node for node in free if WORKERS_LABEL in node or not demand.in_pools]
+        allowed = [node for node in free if WORKERS_LABEL in node or not demand.by_label]
         while placed < demand.count and _take(allowed, demand.bundle):
             placed += 1
         counts[demand.count_key] = placed
@@ -191,28 +193,27 @@ class ElasticPlacement:
 
     def __init__(self, config: AlgorithmConfig) -> None:
         """For the rollout workers, or evaluation workers, of these settings."""
-        self._config = config
+        self._bundle, self._asked = worker_bundle(config), demands(config)
 
     def options(self, index: int) -> dict[str, Any]:
         """Ray's options of an actor."""
         must, rather = {WORKERS_LABEL: Exists()}, {WORKERS_LABEL: In(OF_POOL)}  # type: ignore[no-untyped-call]
         place = NodeLabelSchedulingStrategy(must, soft=rather)  # type: ignore[no-untyped-call]
-        return actor_options(worker_bundle(self._config), place)
+        return actor_options(self._bundle, place)
 
     def room(self, count: int) -> int:
         """How many of `count` rollout workers have room now beside evaluation workers and learners.
 
-        At least one while there is a node for them: by Ray's own count it may have room.
+        None without a node that takes workers, else at least one: by Ray's own count it may have room.
         """
         alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
         label = {WORKERS_LABEL: 1.0}
         nodes = [node["Resources"] | (label if WORKERS_LABEL in node["Labels"] else {}) for node in alive]
         nodes.sort(key=lambda resources: ELASTIC in resources)
-        asked = [
-            replace(one, count=count) if one.count_key == ROLLOUT_WORKERS else one for one in demands(self._config)
-        ]
-        least = int(any(WORKERS_LABEL in node for node in nodes))
-        return max(fitting(asked, nodes).get(ROLLOUT_WORKERS, count), least)
+        asked = [replace(one, count=count) if one.count_key == ROLLOUT_WORKERS else one for one in self._asked]
+        if not any(WORKERS_LABEL in node for node in nodes):
+            return 0
+        return max(fitting(asked, nodes).get(ROLLOUT_WORKERS, count), 1)
 
     def remove(self) -> None:
         """Nothing was reserved."""

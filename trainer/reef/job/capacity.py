@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reef.distributed.node_settings import ELASTIC, POOL, WORKERS_LABEL
@@ -15,53 +16,82 @@ if TYPE_CHECKING:
     from reef.distributed.resources import Demand
     from reef.sweep.plan import Plan
 
-Room = dict[str, float]  # resource name to what is free in one pod; WORKERS_LABEL where it takes workers
+Room = dict[str, float]  # resource name to what is free in one pod; with WORKERS_LABEL if it takes workers
 
 
-def pods_of(spec: JobSpec, head_cpus: float, head_gpus: float) -> list[Room]:
-    """The resources of every pod of the job, those of pools first, as processes are rather placed there."""
-    wanted = spec.pool_replicas
-    rooms: list[Room] = []
-    for pool in spec.workers:
-        offer = {"CPU": float(math.ceil(pool.cpus)), "GPU": float(pool.gpus), f"{POOL}{pool.name}": 1.0}
-        rooms += [offer | {WORKERS_LABEL: 1.0} for _ in range(wanted[pool.name])]
-    head = {"CPU": head_cpus, "GPU": head_gpus, ELASTIC: 1.0}
-    return [*rooms, head | {WORKERS_LABEL: 1.0} if spec.head_takes_workers else head]
+@dataclass(frozen=True)
+class Pods:
+    """The head's pod and those of the pools, as many as the document wants; a pod's part of a CPU counts as one."""
 
+    spec: JobSpec
+    head_cpus: float
+    head_gpus: float
 
-def rollout_workers_that_fit(config: AlgorithmConfig, rooms: list[Room]) -> int:
-    """How many of `num_rollout_workers` have room beside all evaluation workers and learners.
+    @classmethod
+    def wanted_by(cls, spec: JobSpec) -> Pods:
+        """With a head as large as the document says."""
+        return cls(spec, float(math.ceil(spec.head.cpus)), float(spec.head.gpus))
 
-    Raises:
-        ResourceError: not even one has, or an evaluation worker or a learner has none.
-    """
-    from reef.distributed.resources import ROLLOUT_WORKERS
+    def rooms(self, *, fewest: bool = False, in_head: bool = False) -> list[Room]:
+        """What every pod offers, the head last.
 
-    fitting = config.num_rollout_workers  # those that reserve nothing always fit
-    for demand, count in placed(config, rooms):
-        key = demand.count_key
-        if count < (1 if key == ROLLOUT_WORKERS else demand.count):
-            without_head = demand.in_pools and any(WORKERS_LABEL not in room for room in rooms)
-            places = "the pods of spec.workers" if without_head else "the job's pods"
-            raise ResourceError(
-                f"{key}={demand.count}: {places} have room for {count} of them, as each needs {demand.needs}. "
-                f"Lower {key}, let each process reserve less, or give spec.workers more or larger pods."
-            )
-        fitting = count if key == ROLLOUT_WORKERS else fitting
-    return fitting
+        Args:
+            fewest: with no more pods than training needs to go on.
+            in_head: the head takes rollout and evaluation workers.
+        """
+        wanted = self.spec.pool_replicas
+        rooms: list[Room] = []
+        for pool in self.spec.workers:
+            count = min(pool.minimum, wanted[pool.name]) if fewest else wanted[pool.name]
+            offer = {"CPU": float(math.ceil(pool.cpus)), "GPU": float(pool.gpus), f"{POOL}{pool.name}": 1.0}
+            rooms += [offer | {WORKERS_LABEL: 1.0} for _ in range(count)]
+        head = {"CPU": self.head_cpus, "GPU": self.head_gpus, ELASTIC: 1.0}
+        return [*rooms, head | {WORKERS_LABEL: 1.0} if in_head else head]
 
+    def total(self, resource: str) -> float:
+        """What all of them offer together."""
+        return sum(room[resource] for room in self.rooms())
 
-def check_trials(plan: Plan, rooms: list[Room]) -> None:
-    """Raise ResourceError for a trial of a sweep that has no room in all pods together, as it would wait for ever."""
-    for trial in plan.trials:
-        for demand, count in placed(plan.config(trial), rooms, with_driver=True):
-            if count < demand.count:
-                key = demand.count_key
-                what = "the process of a trial" if key == "driver" else f"{key}={demand.count} of a trial"
+    def head_takes_workers(self, config: AlgorithmConfig) -> bool:
+        """Whether rollout and evaluation workers may be in the head.
+
+        Only if the fewest pods with which training goes on are none, or have no room for all evaluation workers and
+        learners and one rollout worker: training would stand still although it is to go on.
+        """
+        *pools, head = self.rooms(fewest=True)
+        return not pools or any(count < needed(demand) for demand, count in placed(config, [*pools, head]))
+
+    def rollout_workers_that_fit(self, config: AlgorithmConfig) -> int:
+        """How many of `num_rollout_workers` have room beside all evaluation workers and learners.
+
+        Raises:
+            ResourceError: not even one has, or an evaluation worker or a learner has none.
+        """
+        from reef.distributed.resources import ROLLOUT_WORKERS
+
+        fitting = config.num_rollout_workers  # those that reserve nothing always fit
+        for demand, count in placed(config, self.rooms(in_head=self.head_takes_workers(config))):
+            key = demand.count_key
+            if count < needed(demand):
                 raise ResourceError(
-                    f"{what}: the job's pods have room for {count}, as each needs {demand.needs}. Let it reserve less, "
-                    "or give spec.workers more or larger pods."
+                    f"{key}={demand.count}: the job's pods have room for {count} of them, as each needs "
+                    f"{demand.needs}. Lower {key}, let each process reserve less, or give spec.workers more or larger "
+                    "pods."
                 )
+            fitting = count if key == ROLLOUT_WORKERS else fitting
+        return fitting
+
+    def check_trials(self, plan: Plan) -> None:
+        """Raise ResourceError for a trial of a sweep without room in all pods together: it would wait for ever."""
+        for trial in plan.trials:
+            for demand, count in placed(plan.config(trial), self.rooms(), with_driver=True):
+                if count < demand.count:
+                    key = demand.count_key
+                    what = "the process of a trial" if key == "driver" else f"{key}={demand.count} of a trial"
+                    raise ResourceError(
+                        f"{what}: the job's pods have room for {count}, as each needs {demand.needs}. Let it reserve "
+                        "less, or give spec.workers more or larger pods."
+                    )
 
 
 def placed(config: AlgorithmConfig, rooms: list[Room], *, with_driver: bool = False) -> Iterator[tuple[Demand, int]]:
@@ -70,3 +100,10 @@ def placed(config: AlgorithmConfig, rooms: list[Room], *, with_driver: bool = Fa
 
     asked = {demand.count_key: demand for demand in demands(config, with_driver=with_driver)}
     yield from ((asked[key], count) for key, count in fitting(asked.values(), rooms).items())
+
+
+def needed(demand: Demand) -> int:
+    """How many of these processes training cannot do without."""
+    from reef.distributed.resources import ROLLOUT_WORKERS
+
+    return 1 if demand.count_key == ROLLOUT_WORKERS else demand.count

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 from reef.api import RLTrainingJob, load_job
 from reef.distributed.node_settings import address_of
 from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, ConfigError, ReefError
-from reef.job.capacity import check_trials, pods_of, rollout_workers_that_fit
+from reef.job.capacity import Pods
 from reef.job.cluster import Node, RayProcess, number, required
 from reef.job.progress import HeadState, TerminationMessage
 from reef.job.settings import check_training, checkpoint_settings, cluster_config_of
@@ -146,12 +146,21 @@ def head(
     if is_uri(storage_path):
         (RemoteFolder(storage_path) / name).check()  # before anything waits for workers
     stack.enter_context(output_shown())
-    stack.enter_context(ray_head(pod, termination, takes_workers=job.spec.head_takes_workers))
+    takes_workers = pods_of(job, pod.node).head_takes_workers(local.config)
+    stack.enter_context(ray_head(pod, termination, takes_workers=takes_workers))
     from reef.distributed.start import start
 
     with start(address_of(pod.node.ip, pod.gcs_port), runtime_env=job.spec.runtime_env):
         if plan is None:
-            summary: Summary | SweepSummary = train(job, local, pod, head_state, signals, termination.write)
+            summary: Summary | SweepSummary = train(
+                job,
+                local,
+                pod,
+                head_state,
+                signals,
+                termination.write,
+                needs_a_pod=bool(local.config.num_rollout_workers) and not takes_workers,
+            )
         else:
             summary = sweep(job, plan, pod, head_state, signals)
         signal.signal(signal.SIGTERM, signals.note_sigterm)  # how it ended is decided
@@ -188,8 +197,13 @@ def checked_sweep(job: RLTrainingJob, config: AlgorithmConfig, node: Node) -> Pl
     if job.spec.tune is None:
         return None
     plan = Plan(job.spec.tune, config, job.spec.stop)
-    check_trials(plan, pods_of(job.spec, node.cpus, node.gpus))
+    pods_of(job, node).check_trials(plan)
     return plan
+
+
+def pods_of(job: RLTrainingJob, node: Node) -> Pods:
+    """The pods of the job, with this one as its head."""
+    return Pods(job.spec, node.cpus, node.gpus)
 
 
 def with_rollout_workers_that_fit(config: AlgorithmConfig, job: RLTrainingJob, node: Node) -> AlgorithmConfig:
@@ -197,7 +211,7 @@ def with_rollout_workers_that_fit(config: AlgorithmConfig, job: RLTrainingJob, n
     from reef.distributed.resources import may_wait_for_room
 
     asked = config.num_rollout_workers
-    fitting = rollout_workers_that_fit(config, pods_of(job.spec, node.cpus, node.gpus))
+    fitting = pods_of(job, node).rollout_workers_that_fit(config)
     if fitting == asked:
         return config
     room = f"num_rollout_workers={asked}: the job's pods have room for {fitting}"
@@ -245,8 +259,10 @@ def train(
     head_state: HeadState,
     signals: StopSignals,
     say: Callable[[int, str], None] | None = None,
+    *,
+    needs_a_pod: bool = False,
 ) -> Summary:
-    """Wait for the pods and train, from the newest checkpoint where there is one."""
+    """Wait for the pods and train, from the newest checkpoint where there is one; `needs_a_pod` as of a `PoolGate`."""
     from reef.job.waiting import LatestSpec, PoolGate, wait_for_pools
     from reef.run.build import run_experiment
     from reef.run.process.deadline import Overdue
@@ -270,7 +286,7 @@ def train(
             run_state=head_state,
             signals=signals,
             say=say,
-            gate=PoolGate(read_spec, head_state, signals.deadline),
+            gate=PoolGate(read_spec, head_state, signals.deadline, needs_a_pod=needs_a_pod),
             reporters=[Console(sys.stderr, lines=True)],
         )
     except Overdue as overdue:

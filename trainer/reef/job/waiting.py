@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import ray
 
+from reef.api.pods import HEAD_NAME
 from reef.distributed.node_settings import POOL
 from reef.errors import ConfigError
 from reef.job.progress import HeadState
@@ -86,11 +87,19 @@ class PoolGate:
     """
 
     def __init__(
-        self, read_spec: Callable[[], JobSpec], head_state: HeadState, deadline: Deadline | None = None
+        self,
+        read_spec: Callable[[], JobSpec],
+        head_state: HeadState,
+        deadline: Deadline | None = None,
+        *,
+        needs_a_pod: bool = False,
     ) -> None:
-        """`read_spec` gives the document as it is now, as a `LatestSpec` does; `deadline`: of the run."""
+        """`read_spec` gives the document as it is now, as a `LatestSpec` does; `deadline`: of the run.
+
+        `needs_a_pod`: rollout workers are in pods of pools alone, so that it holds while there is none, wanted or not.
+        """
         self._read_spec, self._head_state, self._deadline = read_spec, head_state, deadline or Deadline()
-        self._looked_at = 0.0
+        self._needs_a_pod, self._looked_at = needs_a_pod, 0.0
 
     def __call__(self, workers: Workers) -> None:
         """Return when enough pods are there.
@@ -100,7 +109,7 @@ class PoolGate:
         """
         if time.monotonic() - self._looked_at < LOOK_RARELY_S:
             return
-        while missing := list(lacking(spec := self._read_spec(), joined(), all_of_them=False)):
+        while missing := self._missing(spec := self._read_spec()):
             self._deadline.end_if_set()
             self._head_state.enter("waiting", "training pauses, " + "; ".join(missing))
             time.sleep(LOOK_AGAIN_S)
@@ -110,3 +119,10 @@ class PoolGate:
             pods = {name: max(there[name], wanted[name]) for name in wanted}
             workers.resize(sum(pods[pool.name] * pool.rollout_workers for pool in spec.workers))
         self._looked_at = time.monotonic()
+
+    def _missing(self, spec: JobSpec) -> list[str]:
+        there = joined()
+        missing = list(lacking(spec, there, all_of_them=False))
+        if self._needs_a_pod and not missing and not there.keys() - {HEAD_NAME}:
+            return ["no pod of a pool has joined"]
+        return missing

@@ -96,6 +96,7 @@ class Algorithm(ChangingPolicies):
         self.deadline, self.events = parts.deadline, parts.events
         self.events.subscribe(SampleTaken, lambda taken: self.metrics.samples.add(taken.sample))
         self.policy_version = 0
+        self._none_is_to_learn = False  # from the last batch, so that no step is trained on
         self.let_policies_learn()
         self.hooks = config.hooks(*OF_DRIVER, worker=self.workers.local_worker())
         self.publish_weights()
@@ -179,12 +180,18 @@ class Algorithm(ChangingPolicies):
         return {policy_id: found for policy_id, found in info.items() if found}
 
     def _iteration_is_full(self, started: float, sampled_before: int, trained_before: int) -> bool:
-        """Whether the minimum time and steps of an iteration are reached, or applications are idle."""
+        """Whether the minimum time and steps of an iteration are reached, or applications are idle.
+
+        Trained steps are not waited for where no policy is to learn.
+        """
         config = self.config
         return self.is_idle or (
             time.monotonic() - started >= (config.min_time_s_per_iteration or 0)
             and self.timestep - sampled_before >= (config.min_sample_timesteps_per_iteration or 0)
-            and self._trained - trained_before >= (config.min_train_timesteps_per_iteration or 0)
+            and (
+                self._none_is_to_learn
+                or self._trained - trained_before >= (config.min_train_timesteps_per_iteration or 0)
+            )
         )
 
     def evaluate(self) -> dict[str, Any]:
@@ -261,7 +268,9 @@ class Algorithm(ChangingPolicies):
         """The policies that are trained and have a step in their batch; all that are trained if no batch has one."""
         trained = [policy_id for policy_id in batches if self.config.trains(policy_id, batches[policy_id])]
         with_steps = [policy_id for policy_id in trained if len(batches[policy_id])]
-        return with_steps if with_steps or any(map(len, batches.values())) else trained
+        chosen = with_steps if with_steps or any(map(len, batches.values())) else trained
+        self._none_is_to_learn = not chosen
+        return chosen
 
     def count_trained(self, env_steps: int, agent_steps: int) -> None:
         """Count steps as learned from: of environments, and of agents in them. None counts if no policy learned."""

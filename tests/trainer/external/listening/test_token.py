@@ -69,6 +69,7 @@ def test_a_token_comes_as_a_header_or_as_a_subprotocol(headers: dict[str, str], 
         ("http://evil.example:8000", "evil.example:8000", False),  # a name that leads to this machine
         ("null", "127.0.0.1:8000", False),
         ("http://[", "127.0.0.1:8000", False),
+        ("http://\udcff", "127.0.0.1:8000", False),  # a byte that is no UTF-8
     ],
 )
 def test_without_a_token_pages_of_other_servers_are_refused(origin: str | None, host: str, is_let_in: bool) -> None:

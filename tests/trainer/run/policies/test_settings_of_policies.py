@@ -138,7 +138,8 @@ def test_a_function_may_let_none_learn(kind: Any) -> None:
     if kind is DQNConfig:
         made.training(num_steps_sampled_before_learning_starts=64)
     made.multi_agent(policies=("left", "right"), policy_mapping_fn=MAPPING, policies_to_train=lambda *_: False)
-    with made.reporting(min_sample_timesteps_per_iteration=200).build() as algorithm:
+    made.reporting(min_sample_timesteps_per_iteration=200, min_train_timesteps_per_iteration=50)
+    with made.build() as algorithm:
         result = algorithm.train()
     assert result["info"]["learner"] == {}
     assert result["num_env_steps_sampled"] >= 200

@@ -1,4 +1,4 @@
-"""Which requests a server answers: those with the token, and where there is none, no other server's pages."""
+"""Which requests a server answers: those with the token, and where there is none, those that name no other page."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ def read_token(env: str | None, file: str | None) -> str | None:
 class TokenCheck:
     """Compares the token of requests with the one that is expected, in constant time.
 
-    Where none is expected, only the address keeps others out. A browser on this machine reaches it for any page, and
-    says in `Origin` which: it must be one of this server, under a name that is of this machine alone.
+    Where none is expected, only the address keeps others out. A browser on this machine reaches it for any page. With
+    what writes, and for a WebSocket, it says in `Origin` which: it must be one of this server, under a name that is of
+    this machine alone. It does not with a GET of a page whose name was made to lead here, which can read.
     """
 
     def __init__(self, token: str | None) -> None:
@@ -59,7 +60,7 @@ class TokenCheck:
             origin = request.headers.get("Origin")
             if origin is None or _is_own_page(origin, request.host):
                 return None
-            return web.Response(status=403, text=f"Origin: {origin}: the page is not of this server")
+            return web.Response(status=403, text=f"Origin: {origin!a}: the page is not of this server")
         if self._is_sent(request):
             return None
         return web.Response(status=401, text="the token is missing or wrong", headers={"WWW-Authenticate": "Bearer"})

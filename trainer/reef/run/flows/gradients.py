@@ -15,7 +15,8 @@ def gradients(algorithm: Algorithm, max_staleness: int) -> dict[PolicyId, Stats]
 
     Every worker has as many fragments requested as it may have, and gets the newest weights for each that it delivers.
     Staleness is the number of gradients that were applied since the weights of a gradient were published. A gradient
-    with more than `max_staleness` is dropped and counted. Without one, as no policy is to learn, it ends all the same.
+    with more than `max_staleness` is dropped and counted. A round whose fragments hold no gradient ends: no policy is to
+    learn.
     """
     stats: dict[PolicyId, Stats] = {}
     ages: dict[PolicyId, list[int]] = {}
@@ -34,7 +35,7 @@ def gradients(algorithm: Algorithm, max_staleness: int) -> dict[PolicyId, Stats]
             fresh = {name: one for name, one in sample.gradients.items() if staleness[name] <= max_staleness}
             algorithm.counters["num_gradients_dropped"] += len(sample.gradients) - len(fresh)
             with algorithm.timer("learn"):
-                updates = algorithm.learn(fresh) if fresh else {}
+                updates = algorithm.learn(fresh) if fresh or not sample.gradients else {}
             algorithm.count_trained(sample.env_steps, sum(len(fresh[policy_id]) for policy_id in updates))
             for policy_id, update in updates.items():
                 found = ages.setdefault(policy_id, [])
