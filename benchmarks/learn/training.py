@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from reef.run.algorithm import Algorithm
 from reef.run.evaluation import Evaluation as Evaluator
 from reef.types import PolicyId
 
+UNFINISHED = Path("~/.cache/reef/learn").expanduser()  # runs that take hours, and were stopped
 STARTS = 100  # episodes of an evaluation, one of each environment
 IMITATION = FOLDER / "cartpole-bc.yaml"  # with the settings of BC wherever another algorithm is compared with it
 START_SEED = 0  # of the evaluations' environments, in all runs
@@ -31,12 +34,16 @@ def train(document: Path, seed: int) -> dict[str, Any]:
     greedy, sampled = evaluation_settings(config), evaluation_settings(config, explore=True)
     random = evaluation_settings(config, explore=True, exploration_config={"type": "Random"})
     with config.build() as algorithm:
-        record = {"random": evaluate(algorithm, random), "untrained": evaluate(algorithm, greedy)}
-        evaluations, result = trained(algorithm, line, greedy)
+        kept = Kept(UNFINISHED / f"{document.stem}-{seed}-{line.fingerprint}") if line.is_long else None
+        record = (kept and kept.take_up(algorithm)) or {
+            "random": evaluate(algorithm, random),
+            "untrained": evaluate(algorithm, greedy),
+            "evaluations": [],
+        }
+        result = trained(algorithm, line, greedy, record, kept)
         runners = algorithm.workers.local_worker().runners.values()
         draws = any(runner.exploration.draws_from_policy for runner in runners)
         return record | {
-            "evaluations": evaluations,
             "sampled": evaluate(algorithm, sampled) if draws else None,
             "training": lowest(result) if result["policy_reward_mean"] else None,  # nothing is played offline
             **({} if line.times_bc is None else imitation(config, seed)),
@@ -44,23 +51,63 @@ def train(document: Path, seed: int) -> dict[str, Any]:
         }
 
 
-def trained(algorithm: Algorithm, line: Line, greedy: AlgorithmConfig) -> tuple[list[Evaluation], dict[str, Any]]:
-    """Train for all steps of the line; returns the evaluations along the way and the last result."""
-    evaluations, seconds, result = [], 0.0, {}
+def trained(
+    algorithm: Algorithm, line: Line, greedy: AlgorithmConfig, record: dict[str, Any], kept: Kept | None = None
+) -> dict[str, Any]:
+    """Train for all steps of the line that are left, and add the evaluations to the record; returns the last result."""
+    evaluations, result = record["evaluations"], {}
+    seconds = evaluations[-1][1] if evaluations else 0.0
     while algorithm.timestep < line.steps:
+        if kept is not None and evaluations:
+            kept.write(algorithm, record)
         started = time.perf_counter()
         result = algorithm.train()
         seconds += time.perf_counter() - started
         evaluations.append(Evaluation(algorithm.timestep, round(seconds, 2), evaluate(algorithm, greedy)))
-    return evaluations, result
+    if kept is not None:
+        kept.remove()
+    return result
+
+
+class Kept:
+    """The newest checkpoint of a run that takes hours, and its record: what was stopped goes on there."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder`: of this run alone."""
+        self._folder, self._file = folder, folder / "record.json"
+
+    def take_up(self, algorithm: Algorithm) -> dict[str, Any] | None:
+        """Restore the algorithm and return the record; None if nothing was kept."""
+        if not self._file.exists():
+            return None
+        found = json.loads(self._file.read_text())
+        algorithm.restore(self._folder / found["checkpoint"])
+        record: dict[str, Any] = found["record"]
+        return record
+
+    def write(self, algorithm: Algorithm, record: dict[str, Any]) -> None:
+        """Replace what is kept."""
+        checkpoint = f"checkpoint_{algorithm.timestep}"
+        algorithm.save(self._folder / checkpoint)
+        new = self._folder / "new.json"
+        new.write_text(json.dumps({"checkpoint": checkpoint, "record": record}))
+        new.replace(self._file)
+        for older in self._folder.glob("checkpoint_*"):
+            if older.name != checkpoint:
+                shutil.rmtree(older)
+
+    def remove(self) -> None:
+        """Keep nothing: the run has ended."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def best_without(config: AlgorithmConfig, line: Line, setting: str) -> float:
     """Return the highest evaluation of the same document with a setting of its model off."""
     own = config.copy().training(model={setting: False})
+    record: dict[str, Any] = {"evaluations": []}
     with own.build() as algorithm:
-        evaluations, _ = trained(algorithm, line, evaluation_settings(own))
-    return max(each.reward for each in evaluations)
+        trained(algorithm, line, evaluation_settings(own), record)
+    return max(each.reward for each in record["evaluations"])
 
 
 def imitation(config: AlgorithmConfig, seed: int) -> dict[str, float]:

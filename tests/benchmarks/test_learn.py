@@ -7,6 +7,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from benchmarks.learn.curves import write_curves
 from benchmarks.learn.lines import FOLDER, SEEDS, TUNED, Line, documents, what_runs
 from benchmarks.learn.report import is_met, report
 from benchmarks.learn.rule import Threshold
-from benchmarks.learn.training import evaluate, evaluation_settings, lowest
+from benchmarks.learn.training import Kept, evaluate, evaluation_settings, lowest, trained
 
 from reef.algorithms.ppo import PPOConfig
 from reef.algorithms.sac import SACConfig
@@ -44,6 +45,33 @@ def test_several_thresholds_of_one_document_in_the_order_of_their_steps(tmp_path
     line = Line.of(document(tmp_path, "-165 by 12000, -200 by 7000"))
     assert line.thresholds == [Threshold(7000, -200.0), Threshold(12_000, -165.0)]
     assert (line.steps, line.interval) == (12_000, 240)
+
+
+def test_a_long_run_that_was_stopped_goes_on_from_its_newest_checkpoint(tmp_path: Path):
+    config = PPOConfig().environment("CartPole-v1").debugging(seed=1)
+    config.training(model={"fcnet_hiddens": [4]}, train_batch_size=32, sgd_minibatch_size=32, num_sgd_iter=1)
+    greedy = evaluation_settings(config)
+    line, whole = SimpleNamespace(steps=96), {"evaluations": []}
+    with config.build() as algorithm:
+        trained(algorithm, line, greedy, whole)
+        at_once = algorithm.get_weights()
+    kept, record = Kept(tmp_path / "run"), {"random": 20.0, "evaluations": []}
+    with config.build() as algorithm:
+        assert kept.take_up(algorithm) is None
+        trained(algorithm, SimpleNamespace(steps=64), greedy, record)
+        kept.write(algorithm, {"random": 20.0, "evaluations": []})
+        kept.write(algorithm, record)
+        assert len(list((tmp_path / "run").glob("checkpoint_*"))) == 1
+    with config.build() as algorithm:
+        record = kept.take_up(algorithm)
+        trained(algorithm, line, greedy, record, kept)
+        np.testing.assert_equal(algorithm.get_weights(), at_once)
+    assert record["random"] == 20.0
+    assert [(steps, reward) for steps, _, reward in record["evaluations"]] == [
+        (steps, reward) for steps, _, reward in whole["evaluations"]
+    ]
+    assert record["evaluations"][0][1] < record["evaluations"][-1][1], "seconds go on too"
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_fingerprint_is_that_of_the_document_without_its_comments(tmp_path: Path):

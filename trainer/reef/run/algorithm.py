@@ -180,18 +180,13 @@ class Algorithm(ChangingPolicies):
         return {policy_id: found for policy_id, found in info.items() if found}
 
     def _iteration_is_full(self, started: float, sampled_before: int, trained_before: int) -> bool:
-        """Whether the minimum time and steps of an iteration are reached, or applications are idle.
-
-        Trained steps are not waited for where no policy is to learn.
-        """
+        """Whether the minimum time and steps are reached, trained ones if a policy learns; or applications are idle."""
         config = self.config
+        trained_least = 0 if self._none_is_to_learn else config.min_train_timesteps_per_iteration or 0
         return self.is_idle or (
             time.monotonic() - started >= (config.min_time_s_per_iteration or 0)
             and self.timestep - sampled_before >= (config.min_sample_timesteps_per_iteration or 0)
-            and (
-                self._none_is_to_learn
-                or self._trained - trained_before >= (config.min_train_timesteps_per_iteration or 0)
-            )
+            and self._trained - trained_before >= trained_least
         )
 
     def evaluate(self) -> dict[str, Any]:

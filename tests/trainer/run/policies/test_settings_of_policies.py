@@ -134,7 +134,7 @@ def test_a_function_says_for_each_batch_who_learns() -> None:
 @pytest.mark.parametrize("kind", [PPOConfig, A3CConfig, IMPALAConfig, DQNConfig])
 def test_a_function_may_let_none_learn(kind: Any) -> None:
     made = kind().environment(IndependentAgents, env_config=TWO_POLES).debugging(seed=1)
-    made.training(model={"fcnet_hiddens": [4]}, train_batch_size=64).rollouts(rollout_fragment_length=32)
+    made.training(model={"fcnet_hiddens": [4]}, train_batch_size=128).rollouts(rollout_fragment_length=32)
     if kind is DQNConfig:
         made.training(num_steps_sampled_before_learning_starts=64)
     made.multi_agent(policies=("left", "right"), policy_mapping_fn=MAPPING, policies_to_train=lambda *_: False)

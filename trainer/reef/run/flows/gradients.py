@@ -15,8 +15,8 @@ def gradients(algorithm: Algorithm, max_staleness: int) -> dict[PolicyId, Stats]
 
     Every worker has as many fragments requested as it may have, and gets the newest weights for each that it delivers.
     Staleness is the number of gradients that were applied since the weights of a gradient were published. A gradient
-    with more than `max_staleness` is dropped and counted. A round whose fragments hold no gradient ends: no policy is to
-    learn.
+    with more than `max_staleness` is dropped and counted. A round whose fragments hold no gradient ends: no policy
+    learns.
     """
     stats: dict[PolicyId, Stats] = {}
     ages: dict[PolicyId, list[int]] = {}
