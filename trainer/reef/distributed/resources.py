@@ -197,8 +197,9 @@ class ElasticPlacement:
 
     def options(self, index: int) -> dict[str, Any]:
         """Ray's options of an actor."""
-        must, rather = {WORKERS_LABEL: Exists()}, {WORKERS_LABEL: In(OF_POOL)}  # type: ignore[no-untyped-call]
-        place = NodeLabelSchedulingStrategy(must, soft=rather)  # type: ignore[no-untyped-call]
+        some: Any = Exists()  # type: ignore[no-untyped-call]
+        of_pool: Any = In(OF_POOL)  # type: ignore[no-untyped-call]
+        place = NodeLabelSchedulingStrategy({WORKERS_LABEL: some}, soft={WORKERS_LABEL: of_pool})
         return actor_options(self._bundle, place)
 
     def room(self, count: int) -> int:
