@@ -35,7 +35,7 @@ run: $(VENV)/.trainer ## install Reef into .venv and train examples/cartpole-ppo
 test: lint type ## install Reef and the tools into .venv, then pass lint, types, all tests, and test-cluster where that can be
 	@$(BROWSER)
 	@echo "==> Tests"
-	@$(RUN) pytest -q -x -n 2 --dist loadgroup --timeout=300 --durations=40 --ignore=tests/cluster $(TEST_ARGS)
+	@$(RUN) pytest -q -x -n 3 --dist loadgroup --timeout=300 --durations=40 --ignore=tests/cluster $(TEST_ARGS)
 	@$(if $(strip $(TEST_ARGS)),true,echo "==> Tests on a Kubernetes of their own, where this machine can run one (Debian, root)" && \
 	  unset KUBECONFIG && $(TEST_CLUSTER))
 

@@ -32,16 +32,18 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 
 @pytest.hookimpl(tryfirst=True)  # before xdist gives out what belongs together
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `-n`, tests of the shared Ray have one process, and those that start a Ray of their own another.
+    """With `-n`, tests of a shared Ray have two processes, by module, and those that start a Ray of their own another.
 
     More Rays at once would be too many for few cores. As they take longest, they come first.
     """
     if not hasattr(config, "workerinput"):
         return
-    groups: dict[str, list[pytest.Item]] = {"shared-ray": [], "own-ray": [], "": []}
+    shared = [item for item in items if "ray_cluster" in getattr(item, "fixturenames", ())]
+    halves = {path: f"shared-ray-{place % 2}" for place, path in enumerate(dict.fromkeys(item.path for item in shared))}
+    groups: dict[str, list[pytest.Item]] = {"shared-ray-0": [], "shared-ray-1": [], "own-ray": [], "": []}
     for item in items:
         shares = "ray_cluster" in getattr(item, "fixturenames", ())
-        group = ("shared-ray" if shares else "own-ray") if item.get_closest_marker("ray") else ""
+        group = (halves[item.path] if shares else "own-ray") if item.get_closest_marker("ray") else ""
         groups[group].append(item)
         if group:
             item.add_marker(pytest.mark.xdist_group(group))

@@ -96,7 +96,7 @@ class Algorithm(ChangingPolicies):
         self.deadline, self.events = parts.deadline, parts.events
         self.events.subscribe(SampleTaken, lambda taken: self.metrics.samples.add(taken.sample))
         self.policy_version = 0
-        self._none_is_to_learn = False  # from the last batch, so that no step is trained on
+        self._none_learns = False  # from the last batch, so that no step is trained on
         self.let_policies_learn()
         self.hooks = config.hooks(*OF_DRIVER, worker=self.workers.local_worker())
         self.publish_weights()
@@ -182,11 +182,10 @@ class Algorithm(ChangingPolicies):
     def _iteration_is_full(self, started: float, sampled_before: int, trained_before: int) -> bool:
         """Whether the minimum time and steps are reached, trained ones if a policy learns; or applications are idle."""
         config = self.config
-        trained_least = 0 if self._none_is_to_learn else config.min_train_timesteps_per_iteration or 0
         return self.is_idle or (
             time.monotonic() - started >= (config.min_time_s_per_iteration or 0)
             and self.timestep - sampled_before >= (config.min_sample_timesteps_per_iteration or 0)
-            and self._trained - trained_before >= trained_least
+            and (self._none_learns or self._trained - trained_before >= (config.min_train_timesteps_per_iteration or 0))
         )
 
     def evaluate(self) -> dict[str, Any]:
@@ -205,10 +204,7 @@ class Algorithm(ChangingPolicies):
                 self.evaluation.begin(self)
 
     def finish_evaluation(self, *, wait: bool = True) -> dict[str, Any] | None:
-        """The metrics of the evaluation that is under way, if there is one, and it has ended or this is to `wait`.
-
-        It has the policies from when it began.
-        """
+        """The metrics of the evaluation under way, by the policies of when it began; None without one to `wait` for."""
         if not self.evaluation.is_under_way:
             return None
         with self.timer("evaluation"):
@@ -264,7 +260,7 @@ class Algorithm(ChangingPolicies):
         trained = [policy_id for policy_id in batches if self.config.trains(policy_id, batches[policy_id])]
         with_steps = [policy_id for policy_id in trained if len(batches[policy_id])]
         chosen = with_steps if with_steps or any(map(len, batches.values())) else trained
-        self._none_is_to_learn = not chosen
+        self._none_learns = not chosen
         return chosen
 
     def count_trained(self, env_steps: int, agent_steps: int) -> None:
