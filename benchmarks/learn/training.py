@@ -13,6 +13,7 @@ from benchmarks.learn.recorded import make_missing, mean_reward
 from benchmarks.learn.rule import Evaluation
 from reef.api import load_job
 from reef.config import AlgorithmConfig
+from reef.errors import CheckpointError
 from reef.job.settings import config_of
 from reef.rollout.local_workers import LocalWorkers
 from reef.run.algorithm import Algorithm
@@ -81,7 +82,10 @@ class Kept:
         if not self._file.exists():
             return None
         found = json.loads(self._file.read_text())
-        algorithm.restore(self._folder / found["checkpoint"])
+        try:
+            algorithm.restore(self._folder / found["checkpoint"])
+        except CheckpointError as error:
+            raise CheckpointError(f"{error} To begin anew, delete {self._folder}.") from error
         record: dict[str, Any] = found["record"]
         return record
 

@@ -150,7 +150,11 @@ def workers(situation: Situation) -> Finding:
 
 def without_pods(spec: JobSpec) -> str:
     """Return what the head does where no worker pods are wanted."""
-    return "no worker pods are wanted" if spec.workers else "the head trains alone"
+    return (
+        "no worker pods are wanted: the head trains alone, or waits for one"
+        if spec.workers
+        else "the head trains alone"
+    )
 
 
 def ready_workers(situation: Situation, pool: str | None = None) -> list[str]:

@@ -102,7 +102,13 @@ PULL = waiting("ImagePullBackOff", "no such image")
     ("pools", "pods", "holds", "reason", "message"),
     [
         ([], [], True, Reason.NO_WORKERS, "the head trains alone"),
-        ([pool(replicas=0)], [], True, Reason.NO_WORKERS, "no worker pods are wanted"),
+        (
+            [pool(replicas=0)],
+            [],
+            True,
+            Reason.NO_WORKERS,
+            "no worker pods are wanted: the head trains alone, or waits for one",
+        ),
         ([pool(replicas=1)], [worker("w", **ready())], True, Reason.READY, "1 of 1 ready"),
         (
             [pool(replicas=3, minReplicas=1)],

@@ -214,3 +214,10 @@ def test_settings_that_it_does_not_read_are_named(caplog: pytest.LogCaptureFixtu
         pass
     assert "gamma=0.5 has no effect with ES" in caplog.text
     assert "rollout_fragment_length=7 has no effect with ES" in caplog.text
+
+
+def test_steps_count_as_trained_only_if_the_policy_learns() -> None:
+    with settings().multi_agent(policies_to_train=lambda *_: False).build() as algorithm:
+        result = algorithm.train()
+    assert result["num_env_steps_sampled"] > 0
+    assert result["num_env_steps_trained"] == result["num_agent_steps_trained"] == 0

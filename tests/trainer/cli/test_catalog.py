@@ -80,7 +80,7 @@ def test_an_example_for_a_gpu_has_it_where_it_learns(capsys: pytest.CaptureFixtu
     assert job.spec.config["num_gpus"] == job.spec.head.gpu.count == 1
     assert main(["validate", str(path)]) == 0
     said = capsys.readouterr().out
-    assert "On Kubernetes: 15 rollout workers in the head and 3 pods" in said
+    assert "On Kubernetes: 15 rollout workers in 3 pods" in said
 
 
 @pytest.mark.parametrize(

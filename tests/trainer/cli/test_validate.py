@@ -52,7 +52,7 @@ POOL = "workers=[{name: a, replicas: 2, rolloutWorkers: 2}]"
         (
             (POOL,),
             "3 rollout workers on this machine, taken as one of 3 CPUs.",  # of 4, as pods of one CPU hold no two
-            "3 rollout workers in the head and 2 pods.",
+            "2 rollout workers in 2 pods.",
         ),
         (
             ("config.num_rollout_workers=1", "config.num_cpus_per_worker=2"),

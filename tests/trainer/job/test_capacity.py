@@ -54,11 +54,12 @@ def test_what_fits_counts_also_where_more_was_asked_for(document: Any) -> None:
     ("workers", "config", "is_in_head", "expected"),
     [
         ([CPU], {}, False, 4),
-        ([CPU], {"recreate_failed_workers": False}, False, 9),  # they wait for no pod: room is reserved anywhere
+        ([CPU], {"recreate_failed_workers": False}, True, 9),  # they wait for no pod: room is reserved anywhere
         ([CPU | {"minReplicas": 0}], {}, True, 9),
         ([CPU | {"minReplicas": 0}], {"num_cpus_per_worker": 0}, True, 9),
         ([CPU | {"replicas": 0}], {}, True, 6),
         ([], {}, True, 6),
+        ([CPU | {"rolloutWorkers": 0}], {}, True, 9),
         # the fewest pods have no room for all without which training stands still
         ([ONE], {"evaluation_num_workers": 1}, True, 6),
         ([ONE], {"num_learner_workers": 1}, True, 6),

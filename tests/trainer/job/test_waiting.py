@@ -183,14 +183,14 @@ def test_training_pauses_while_a_pool_is_too_small(spec: JobSpec, cluster: Any) 
     ]
 
 
-def test_training_pauses_without_any_pod_where_rollout_workers_need_one(cluster: Any, document: Any) -> None:
+def test_training_pauses_while_what_it_needs_has_no_room(cluster: Any, document: Any) -> None:
     scaled_away = job_from_document(document(workers=POOLS[:1], replicas=0)).spec
     back = job_from_document(document(workers=POOLS[:1], replicas=2)).spec
-    specs, head_state = [scaled_away, back, back], Record()
+    specs, head_state, lacking_room = [scaled_away, back, back], Record(), [["no pod has joined"], []]
     cluster({"head": 1}, {"head": 1}, {"head": 1, "a": 2})
-    PoolGate(lambda: specs.pop(0), head_state, needs_a_pod=True)(WORKERS)
+    PoolGate(lambda: specs.pop(0), head_state, without_room=lambda: lacking_room.pop(0))(WORKERS)
     assert head_state.entered == [
-        ("waiting", "training pauses, no pod of a pool has joined"),
+        ("waiting", "training pauses, no pod has joined"),
         ("waiting", "training pauses, pool a: 0 of 2 pods have joined"),
         ("training", ""),
     ]

@@ -176,7 +176,7 @@ class ES(Algorithm):
             batch = Perturbations(np.concatenate(indices), np.concatenate(returns))
             learned = self.learn({self.policy_id: batch})
             steps = self.timestep - started
-            self.count_trained(steps, steps)
+            self.count_trained(steps, steps if learned else 0)
         self.publish_weights()
         self.synchronize_filters()
         stats: Stats = {"episodes": batch.returns.size, "return_std": float(batch.returns.std())}

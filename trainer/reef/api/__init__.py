@@ -40,8 +40,9 @@ _HOMES = {
     "load_job": "loading",
 }
 
+if not TYPE_CHECKING:  # where every name would be one of these
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'reef.api' has no attribute {name!r}")
-    return getattr(import_module(f"reef.api.{_HOMES[name]}"), name)
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'reef.api' has no attribute {name!r}")
+        return getattr(import_module(f"reef.api.{_HOMES[name]}"), name)

@@ -124,7 +124,7 @@ def local_pods(job: RLTrainingJob) -> Pods | None:
 
 
 def with_workers_that_fit(config: AlgorithmConfig, pods: Pods) -> AlgorithmConfig:
-    """The settings without the rollout workers that have no room in the job's pods, as a cluster would."""
+    """The settings without the rollout workers that have no room in a machine as large as the job's pods."""
     asked = config.num_rollout_workers
     fitting = pods.rollout_workers_that_fit(config)
     if fitting == asked:

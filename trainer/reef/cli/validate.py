@@ -12,7 +12,7 @@ from reef.cli.experiment import kubernetes_notice, local_pods
 from reef.cli.run import add_override
 from reef.errors import EXIT_OK, EXIT_WRONG_USE, ReefError, ResourceError
 from reef.job.capacity import Pods
-from reef.job.settings import check_training, config_of
+from reef.job.settings import check_training, cluster_config_of, config_of
 
 if TYPE_CHECKING:
     from reef.api import RLTrainingJob
@@ -55,7 +55,7 @@ def _checked(file: str, overrides: Sequence[str]) -> Iterator[str]:
     policies = check_training(job, config, job.spec.stop, here=False).policy_map.items()
     of_policies = (text for name, policy in policies for text in config.for_policy(name).ignored_settings(policy))
     ignored = [*ignored_beside_others(config), *of_policies]
-    here, cluster = _with_reef_run(job, config, plan), _on_kubernetes(job, config, plan)
+    here, cluster = _with_reef_run(job, config, plan), _on_kubernetes(job, cluster_config_of(job), plan)
     stop = ", ".join(f"{key} {value:.12g}" for key, value in job.spec.stop.items())
     what = f", a sweep of {len(plan.trials)} trials" if plan else ""
     yield f"{file}: valid. {config.algorithm} on {job.spec.environment.name}{what}, until {stop}."
@@ -80,15 +80,18 @@ def _with_reef_run(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | Non
 def _on_kubernetes(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | None) -> str:
     pods = Pods.wanted_by(job.spec)
     beside = len(pods.rooms()) - 1
-    places = f"the head and {beside} pod{'s' * (beside > 1)}" if beside else "the head"
+    others = f"{beside} pod{'s' * (beside > 1)}"
+    everywhere = f"the head and {others}" if beside else "the head"
     try:
         if plan:
             pods.check_trials(plan)
-            return f"its trials share {places}"
+            return f"its trials share {everywhere}"
         fitting = pods.rollout_workers_that_fit(config)
     except ResourceError as error:  # with pools, `reef run` refuses it too
         return f"it would be refused: {str(error).rstrip('.')}"
-    return f"{_workers(fitting)} in {places}" if config.num_rollout_workers else f"it samples in {places}"
+    if not config.num_rollout_workers:
+        return "it samples in the head"
+    return f"{_workers(fitting)} in {everywhere if pods.head_takes_workers(config) else others}"
 
 
 def _workers(count: int) -> str:

@@ -38,6 +38,11 @@ class Demand:
     by_label: bool = False  # where nodes come and go: only on nodes with WORKERS_LABEL
 
     @property
+    def least(self) -> int:
+        """How many of them training cannot do without: it goes on with fewer rollout workers, and fewer of no other."""
+        return min(self.count, 1) if self.count_key == ROLLOUT_WORKERS else self.count
+
+    @property
     def needs(self) -> str:
         """What one process reserves, by the settings that say so."""
         return ", ".join(f"{self.keys[name]} {amount:g}" for name, amount in self.bundle.items())
@@ -207,10 +212,7 @@ class ElasticPlacement:
 
         None without a node that takes workers, else at least one: by Ray's own count it may have room.
         """
-        alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-        label = {WORKERS_LABEL: 1.0}
-        nodes = [node["Resources"] | (label if WORKERS_LABEL in node["Labels"] else {}) for node in alive]
-        nodes.sort(key=lambda resources: ELASTIC in resources)
+        nodes = _nodes()
         asked = [replace(one, count=count) if one.count_key == ROLLOUT_WORKERS else one for one in self._asked]
         if not any(WORKERS_LABEL in node for node in nodes):
             return 0
@@ -218,6 +220,31 @@ class ElasticPlacement:
 
     def remove(self) -> None:
         """Nothing was reserved."""
+
+
+def _nodes() -> list[Bundle]:
+    """What each node of the cluster has, with WORKERS_LABEL if it takes workers; the head's last."""
+    alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    label = {WORKERS_LABEL: 1.0}
+    nodes = [node["Resources"] | (label if WORKERS_LABEL in node["Labels"] else {}) for node in alive]
+    return sorted(nodes, key=lambda resources: ELASTIC in resources)
+
+
+def without_room(config: AlgorithmConfig) -> Iterator[str]:
+    """Workers that training cannot do without and that no node has room for, as a person would read it.
+
+    Learners are not counted: where Ray has placed them, in pools or in the head, is not known.
+    """
+    asked, nodes = [demand for demand in demands(config) if demand.by_label], _nodes()
+    if config.num_rollout_workers and not any(WORKERS_LABEL in node for node in nodes):
+        yield "no pod for rollout workers has joined"
+        return
+    found = fitting(asked, nodes)
+    yield from (
+        f"{one.count_key}={one.count}: the pods that have joined have room for {found[one.count_key]}"
+        for one in asked
+        if found[one.count_key] < one.least
+    )
 
 
 class TrialPlacement:

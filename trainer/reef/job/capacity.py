@@ -56,10 +56,16 @@ class Pods:
         """Whether rollout and evaluation workers may be in the head.
 
         Only if the fewest pods with which training goes on are none, or have no room for all evaluation workers and
-        learners and one rollout worker: training would stand still although it is to go on.
+        learners and one rollout worker: training would stand still although it is to go on. And if all pools are for
+        learners, or the workers do not wait for room.
         """
+        from reef.distributed.resources import may_wait_for_room
+
         *pools, head = self.rooms(fewest=True)
-        return not pools or any(count < needed(demand) for demand, count in placed(config, [*pools, head]))
+        of_workers = any(pool.rollout_workers for pool in self.spec.workers)
+        if not (pools and of_workers and may_wait_for_room(config)):
+            return True
+        return any(count < demand.least for demand, count in placed(config, [*pools, head]))
 
     def rollout_workers_that_fit(self, config: AlgorithmConfig) -> int:
         """How many of `num_rollout_workers` have room beside all evaluation workers and learners.
@@ -72,7 +78,7 @@ class Pods:
         fitting = config.num_rollout_workers  # those that reserve nothing always fit
         for demand, count in placed(config, self.rooms(in_head=self.head_takes_workers(config))):
             key = demand.count_key
-            if count < needed(demand):
+            if count < demand.least:
                 raise ResourceError(
                     f"{key}={demand.count}: the job's pods have room for {count} of them, as each needs "
                     f"{demand.needs}. Lower {key}, let each process reserve less, or give spec.workers more or larger "
@@ -100,10 +106,3 @@ def placed(config: AlgorithmConfig, rooms: list[Room], *, with_driver: bool = Fa
 
     asked = {demand.count_key: demand for demand in demands(config, with_driver=with_driver)}
     yield from ((asked[key], count) for key, count in fitting(asked.values(), rooms).items())
-
-
-def needed(demand: Demand) -> int:
-    """How many of these processes training cannot do without."""
-    from reef.distributed.resources import ROLLOUT_WORKERS
-
-    return 1 if demand.count_key == ROLLOUT_WORKERS else demand.count

@@ -26,6 +26,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -159,7 +160,7 @@ def head(
                 head_state,
                 signals,
                 termination.write,
-                needs_a_pod=bool(local.config.num_rollout_workers) and not takes_workers,
+                takes_workers=takes_workers,
             )
         else:
             summary = sweep(job, plan, pod, head_state, signals)
@@ -260,9 +261,13 @@ def train(
     signals: StopSignals,
     say: Callable[[int, str], None] | None = None,
     *,
-    needs_a_pod: bool = False,
+    takes_workers: bool,
 ) -> Summary:
-    """Wait for the pods and train, from the newest checkpoint where there is one; `needs_a_pod` as of a `PoolGate`."""
+    """Wait for the pods and train, from the newest checkpoint where there is one.
+
+    `takes_workers`: whether the head's node takes some, see `Pods.head_takes_workers`.
+    """
+    from reef.distributed.resources import without_room
     from reef.job.waiting import LatestSpec, PoolGate, wait_for_pools
     from reef.run.build import run_experiment
     from reef.run.process.deadline import Overdue
@@ -271,6 +276,7 @@ def train(
     read_spec = LatestSpec(job.spec, lambda: load_job(pod.job_file).spec)
     wait_for_pools(read_spec, head_state, pod.patience_s)
     head_state.enter("starting", "starting the rollout workers")
+    lacks_room = tuple if takes_workers else partial(without_room, local.config)
     storage_path, name = pod.results_of(job)
     try:
         return run_experiment(
@@ -286,7 +292,7 @@ def train(
             run_state=head_state,
             signals=signals,
             say=say,
-            gate=PoolGate(read_spec, head_state, signals.deadline, needs_a_pod=needs_a_pod),
+            gate=PoolGate(read_spec, head_state, signals.deadline, without_room=lacks_room),
             reporters=[Console(sys.stderr, lines=True)],
         )
     except Overdue as overdue:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import ray
 
-from reef.api.pods import HEAD_NAME
 from reef.distributed.node_settings import POOL
 from reef.errors import ConfigError
 from reef.job.progress import HeadState
@@ -92,14 +91,15 @@ class PoolGate:
         head_state: HeadState,
         deadline: Deadline | None = None,
         *,
-        needs_a_pod: bool = False,
+        without_room: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """`read_spec` gives the document as it is now, as a `LatestSpec` does; `deadline`: of the run.
 
-        `needs_a_pod`: rollout workers are in pods of pools alone, so that it holds while there is none, wanted or not.
+        `without_room` says what training cannot do without and has no room in the pods that have joined: it holds then
+        too, as the document may want fewer pods than when the head began.
         """
         self._read_spec, self._head_state, self._deadline = read_spec, head_state, deadline or Deadline()
-        self._needs_a_pod, self._looked_at = needs_a_pod, 0.0
+        self._without_room, self._looked_at = without_room, 0.0
 
     def __call__(self, workers: Workers) -> None:
         """Return when enough pods are there.
@@ -109,7 +109,9 @@ class PoolGate:
         """
         if time.monotonic() - self._looked_at < LOOK_RARELY_S:
             return
-        while missing := self._missing(spec := self._read_spec()):
+        while missing := (
+            list(lacking(spec := self._read_spec(), joined(), all_of_them=False)) or list(self._without_room())
+        ):
             self._deadline.end_if_set()
             self._head_state.enter("waiting", "training pauses, " + "; ".join(missing))
             time.sleep(LOOK_AGAIN_S)
@@ -119,10 +121,3 @@ class PoolGate:
             pods = {name: max(there[name], wanted[name]) for name in wanted}
             workers.resize(sum(pods[pool.name] * pool.rollout_workers for pool in spec.workers))
         self._looked_at = time.monotonic()
-
-    def _missing(self, spec: JobSpec) -> list[str]:
-        there = joined()
-        missing = list(lacking(spec, there, all_of_them=False))
-        if self._needs_a_pod and not missing and not there.keys() - {HEAD_NAME}:
-            return ["no pod of a pool has joined"]
-        return missing
