@@ -61,11 +61,11 @@ class Pods:
         """
         from reef.distributed.resources import may_wait_for_room
 
-        *pools, head = self.rooms(fewest=True)
+        rooms = self.rooms(fewest=True)
         of_workers = any(pool.rollout_workers for pool in self.spec.workers)
-        if not (pools and of_workers and may_wait_for_room(config)):
+        if not (rooms[:-1] and of_workers and may_wait_for_room(config)):
             return True
-        return any(count < demand.least for demand, count in placed(config, [*pools, head]))
+        return any(count < demand.least for demand, count in placed(config, rooms))
 
     def rollout_workers_that_fit(self, config: AlgorithmConfig) -> int:
         """How many of `num_rollout_workers` have room beside all evaluation workers and learners.
