@@ -13,6 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from forked_workers import ForkedWorkers
 from s3_server import S3
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
 
 
 @pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[Cluster]:
+def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One Ray for all tests of a process: a head of four logical CPUs; tests may add nodes and take them away.
 
     It is a `ray.cluster_utils.Cluster` that this process has joined; the fakes of Ray's tests can be imported there.
@@ -106,19 +107,17 @@ def ray_cluster() -> Iterator[Cluster]:
     ray_constants.ENABLE_RAY_CLUSTER = False  # loopback only, as `start` does for a Ray of its own
     sys.path.insert(0, FAKES)
     os.environ["PYTHONPATH"] = os.pathsep.join([FAKES, *filter(None, [os.environ.get("PYTHONPATH")])])
-    store = 100 * 1024 * 1024
-    cluster = Cluster(
-        initialize_head=True,
-        head_node_args={
-            "num_cpus": 4,
-            "num_gpus": torch.cuda.device_count(),
-            "object_store_memory": store,
-            "include_dashboard": False,
-            "include_log_monitor": False,  # it would read the logs of all workers again and again, for nobody
-            "_system_config": NODE_CHECKS,
-        },
-    )
-    session = start(cluster.address)
-    yield cluster
-    session.stop()
+    head = {
+        "num_cpus": 4,
+        "num_gpus": torch.cuda.device_count(),
+        "object_store_memory": 100 * 1024 * 1024,
+        "include_dashboard": False,
+        "include_log_monitor": False,  # it would read the logs of all workers again and again, for nobody
+        "_system_config": NODE_CHECKS,
+    }
+    with ForkedWorkers(tmp_path_factory.mktemp("ray")):
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        session = start(cluster.address)
+        yield cluster
+        session.stop()
     cluster.shutdown()

@@ -125,7 +125,7 @@ class Algorithm(ChangingPolicies):
         """Run one iteration and return its result (see docs/results.md for the fields)."""
         self._refuse_when_stopped()
         started = time.monotonic()
-        self.timers = {}
+        self.timers, self._none_learns = {}, False
         self._take_over_weights()
         if self.has_unpublished_weights:
             self.publish_weights()

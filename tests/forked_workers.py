@@ -1,0 +1,137 @@
+"""Ray's workers as forks of a process that has imported PyTorch, most of what a test with Ray would take.
+
+Such a worker is one as any other: a process that runs Ray's default_worker.py with the arguments, the environment, the
+folder and the files that the raylet gave. Workers that start as users' do belong to tests that start a Ray themselves.
+
+As a script it forks workers, or asks the process that does for one, in place of the interpreter that a raylet starts.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import random
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+# Without Ray: its library reads the environment when it is imported, and each worker has another one.
+IMPORTED = ("numpy", "torch", "gymnasium", "reef.rollout.worker", "reef.learn.learner")
+READY = b"ready\n"
+
+
+class ForkedWorkers:
+    """While it is entered, the raylets that this process starts have forked workers."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder`: for a socket, so that its path is short, and for the command that raylets start."""
+        self._address, self._command = folder / "socket", folder / "python"
+        self._forking: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> ForkedWorkers:
+        from ray._private import services
+
+        own = Path(__file__)
+        command = [sys.executable, own, "fork", self._address]
+        self._forking = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._forking.stdout is not None and self._forking.stdout.readline() == READY
+        self._command.write_text(
+            "#!/bin/sh\n"
+            'case "$1" in\n'
+            f'*/default_worker.py) exec "{sys.executable}" -I -S "{own}" ask "{self._address}" "$@";;\n'
+            f'*) exec "{sys.executable}" "$@";;\n'
+            "esac\n"
+        )
+        self._command.chmod(0o700)
+        services.sys = _SysWith(executable=str(self._command))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        from ray._private import services
+
+        services.sys = sys
+        assert self._forking is not None
+        self._forking.communicate(timeout=30)  # it ends with its input
+
+
+class _SysWith:
+    """The module `sys`, with other values of some names."""
+
+    def __init__(self, **other: Any) -> None:
+        self.__dict__.update(other)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys, name)
+
+
+def fork(address: str) -> None:
+    """Fork a worker for each process that asks, until the input of this one ends."""
+    for name in IMPORTED:
+        importlib.import_module(name)
+    gc.freeze()  # so that collections leave the memory shared
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen(64)
+        os.write(1, READY)
+        while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:
+            asking, _ = listening.accept()
+            with asking, asking.makefile("rb") as lines:
+                _, files, _, _ = socket.recv_fds(asking, 1, 3)
+                given = json.loads(lines.readline())
+                if not os.fork():
+                    listening.close()
+                    become_worker(files, **given)
+                for file in files:
+                    os.close(file)
+
+
+def become_worker(files: list[int], arguments: list[str], environment: dict[str, str], folder: str) -> None:
+    """Go on as the process that asked would have, with its standard input, output and error."""
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    random.seed()
+    sys.modules["numpy"].random.seed()
+    sys.modules["torch"].seed()
+    sys.argv, sys.path[0] = arguments, str(Path(arguments[0]).parent)
+    code = 1
+    try:
+        runpy.run_path(arguments[0], run_name="__main__")
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
+
+
+def ask(address: str, arguments: list[str]) -> None:
+    """Ask for a worker with what this process was given, and wait until it has ended."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(address)
+        given = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}
+        socket.send_fds(asking, [b"\n"], [0, 1, 2])
+        asking.sendall(json.dumps(given).encode() + b"\n")
+        asking.recv(1)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "fork":
+        fork(sys.argv[2])
+    else:
+        ask(sys.argv[2], sys.argv[3:])
