@@ -11,14 +11,14 @@ import json
 import multiprocessing
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 from benchmarks.learn.curves import write_curves
 from benchmarks.learn.lines import FOLDER, SEEDS, Line, documents
 from benchmarks.learn.report import Results, is_met, report
-from benchmarks.learn.training import train
+from benchmarks.learn.training import Kept, train
 from benchmarks.speed.machine import moment
 
 
@@ -34,6 +34,7 @@ def main() -> int:
         print(f"{line.document.name}, seed {seed}: {shown(line, record)}", flush=True)
         if not args.quick:
             raw.write_text(as_json(results))
+            Kept.of(line, seed).remove()
     if not args.quick:
         (args.folder / "RESULTS.md").write_text(report(results, lines))
         write_curves(args.folder / "curves", results, lines)
@@ -68,12 +69,12 @@ def is_known(line: Line, seed: int, results: Results) -> bool:
 
 
 def trained(pairs: list[tuple[Line, int]], jobs: int) -> Iterator[tuple[Line, int, dict[str, Any]]]:
-    """Train each seed in a process of its own, `jobs` at a time, and yield the records."""
+    """Train each seed in a process of its own, `jobs` at a time, and yield the records as they come."""
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1)
     try:
-        running = [pool.submit(train, line.document, seed) for line, seed in pairs]
-        for (line, seed), future in zip(pairs, running, strict=True):
-            error = future.exception()
+        running = {pool.submit(train, line.document, seed): (line, seed) for line, seed in pairs}
+        for future in as_completed(running):
+            (line, seed), error = running[future], future.exception()
             record = {"error": str(error)} if error else {"fingerprint": line.fingerprint, **future.result()}
             yield line, seed, moment() | record
     finally:

@@ -35,7 +35,7 @@ def train(document: Path, seed: int) -> dict[str, Any]:
     greedy, sampled = evaluation_settings(config), evaluation_settings(config, explore=True)
     random = evaluation_settings(config, explore=True, exploration_config={"type": "Random"})
     with config.build() as algorithm:
-        kept = Kept(UNFINISHED / f"{document.stem}-{seed}-{line.fingerprint}") if line.is_long else None
+        kept = Kept.of(line, seed) if line.is_long else None
         record = (kept and kept.take_up(algorithm)) or {
             "random": evaluate(algorithm, random),
             "untrained": evaluate(algorithm, greedy),
@@ -65,8 +65,6 @@ def trained(
         result = algorithm.train()
         seconds += time.perf_counter() - started
         evaluations.append(Evaluation(algorithm.timestep, round(seconds, 2), evaluate(algorithm, greedy)))
-    if kept is not None:
-        kept.remove()
     return result
 
 
@@ -76,6 +74,15 @@ class Kept:
     def __init__(self, folder: Path) -> None:
         """`folder`: of this run alone."""
         self._folder, self._file = folder, folder / "record.json"
+
+    @classmethod
+    def of(cls, line: Line, seed: int) -> Kept:
+        """That of a seed of the line as it is now; what other versions of the line left is deleted."""
+        own = UNFINISHED / f"{line.document.stem}-{seed}-{line.fingerprint}"
+        for other in UNFINISHED.glob(f"{line.document.stem}-{seed}-*"):
+            if other != own:
+                shutil.rmtree(other)
+        return cls(own)
 
     def take_up(self, algorithm: Algorithm) -> dict[str, Any] | None:
         """Restore the algorithm and return the record; None if nothing was kept."""
@@ -101,7 +108,7 @@ class Kept:
                 shutil.rmtree(older)
 
     def remove(self) -> None:
-        """Keep nothing: the run has ended."""
+        """Keep nothing: the results have it."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

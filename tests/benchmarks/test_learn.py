@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from benchmarks.learn import __main__ as learn
+from benchmarks.learn import training
 from benchmarks.learn.curves import write_curves
 from benchmarks.learn.lines import FOLDER, SEEDS, TUNED, Line, documents, what_runs
 from benchmarks.learn.report import is_met, report
@@ -58,8 +59,9 @@ def test_a_long_run_that_was_stopped_goes_on_from_its_newest_checkpoint(tmp_path
     kept, record = Kept(tmp_path / "run"), {"random": 20.0, "evaluations": []}
     with config.build() as algorithm:
         assert kept.take_up(algorithm) is None
+        trained(algorithm, SimpleNamespace(steps=32), greedy, record)
+        kept.write(algorithm, record)
         trained(algorithm, SimpleNamespace(steps=64), greedy, record)
-        kept.write(algorithm, {"random": 20.0, "evaluations": []})
         kept.write(algorithm, record)
         assert len(list((tmp_path / "run").glob("checkpoint_*"))) == 1
     with config.build() as algorithm:
@@ -72,7 +74,21 @@ def test_a_long_run_that_was_stopped_goes_on_from_its_newest_checkpoint(tmp_path
     ]
     seconds = [seconds for _, seconds, _ in record["evaluations"]]
     assert seconds == sorted(seconds), "they go on too"
+    kept.remove()
     assert not (tmp_path / "run").exists()
+
+
+def test_what_another_version_of_a_line_left_unfinished_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(training, "UNFINISHED", tmp_path)
+    line = SimpleNamespace(document=Path("hopper-ppo.yaml"), fingerprint="new")
+    for name in ("hopper-ppo-1-old", "hopper-ppo-1-new", "hopper-ppo-2-old", "hopper-ppo-lstm-1-old"):
+        (tmp_path / name).mkdir()
+    Kept.of(line, 1)
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "hopper-ppo-1-new",
+        "hopper-ppo-2-old",
+        "hopper-ppo-lstm-1-old",
+    ]
 
 
 def test_the_fingerprint_is_that_of_the_document_without_its_comments(tmp_path: Path):

@@ -101,12 +101,14 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return _version()
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'reef' has no attribute {name!r}")
+if not TYPE_CHECKING:  # where every name would be one of these
+
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            return _version()
+        if name in _HOMES:
+            return getattr(import_module(_HOMES[name]), name)
+        raise AttributeError(f"module 'reef' has no attribute {name!r}")
 
 
 def _version() -> str:

@@ -151,7 +151,7 @@ def workers(situation: Situation) -> Finding:
 def without_pods(spec: JobSpec) -> str:
     """Return what the head does where no worker pods are wanted."""
     return (
-        "no worker pods are wanted: the head trains alone, or waits for one"
+        "no worker pods are wanted: the head trains alone, or pauses until there is one"
         if spec.workers
         else "the head trains alone"
     )

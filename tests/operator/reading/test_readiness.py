@@ -107,7 +107,7 @@ PULL = waiting("ImagePullBackOff", "no such image")
             [],
             True,
             Reason.NO_WORKERS,
-            "no worker pods are wanted: the head trains alone, or waits for one",
+            "no worker pods are wanted: the head trains alone, or pauses until there is one",
         ),
         ([pool(replicas=1)], [worker("w", **ready())], True, Reason.READY, "1 of 1 ready"),
         (

@@ -70,6 +70,22 @@ def test_it_says_what_a_laptop_and_what_a_cluster_would_do(
     assert f"  On Kubernetes: {cluster}" in out
 
 
+def test_what_only_a_cluster_refuses_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever reaches the address of a pod could play; on a laptop it may be that of a home network."""
+    changes = {
+        "environment.name": "external",
+        "config.observation_space": "{type: Box, low: -5.0, high: 5.0, shape: [4]}",
+        "config.action_space": "{type: Discrete, n: 2}",
+        "config.input_": "policy_server",
+        "config.input_config": "{address: 0.0.0.0}",
+        "config.num_envs_per_worker": "1",
+    }
+    assert main(["validate", PPO, *(part for key, to in changes.items() for part in ("--set", f"{key}={to}"))]) == 0
+    out = capsys.readouterr().out
+    assert "With `reef run`: it samples in its own process." in out
+    assert "On Kubernetes: it would be refused: " in out and "as there is no token" in out
+
+
 def test_all_documents_are_checked_and_one_wrong_one_is_enough(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

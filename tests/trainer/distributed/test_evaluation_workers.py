@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from reef.algorithms.ppo import PPOConfig
+from reef.distributed.node_settings import ELASTIC, OF_POOL, WORKERS_LABEL
 from reef.errors import WorkerError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
@@ -62,6 +63,19 @@ def test_evaluation_that_takes_too_long_is_a_warning_with_remedies(ray_cluster, 
         for remedy in ("(1) raise evaluation_sample_timeout_s", "(2) lower", "(3) raise evaluation_num_workers"):
             assert remedy in caplog.text
         assert algorithm.evaluate()["evaluation"]["episodes_this_iter"] == 3, "new workers are started"
+
+
+def test_workers_that_have_no_room_in_the_pods_are_not_waited_for(ray_cluster) -> None:
+    nodes = [ray_cluster.add_node(num_cpus=0, resources={ELASTIC: 1})]
+    nodes += [ray_cluster.add_node(num_cpus=1, labels={WORKERS_LABEL: OF_POOL})]
+    settings = config(evaluation_num_workers=2).fault_tolerance(recreate_failed_workers=True)
+    try:
+        with settings.resources(num_cpus_per_worker=1).build() as algorithm:
+            found = algorithm.evaluate()["evaluation"]
+        assert (found["episodes_this_iter"], found["num_healthy_workers"]) == (3, 1)
+    finally:
+        for node in reversed(nodes):
+            ray_cluster.remove_node(node)
 
 
 @pytest.mark.parametrize("policy", ["recreate_failed_workers", "ignore_worker_failures"])

@@ -15,7 +15,7 @@ from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.distributed.node_settings import ELASTIC, OF_HEAD, OF_POOL, WORKERS_LABEL
 from reef.distributed.ray_workers import RayWorkers
-from reef.distributed.resources import without_room
+from reef.distributed.resources import lacking_room
 from reef.errors import ResourceError, WorkerError
 from reef.rollout.worker import RolloutWorker
 from reef.run.signals import StopSignals
@@ -288,16 +288,20 @@ def test_workers_come_and_go_with_nodes(ray_cluster, caplog):
     made = RayWorkers(settings, 3)
     try:
         assert counts(made) == (0, 3, 0)
-        assert list(without_room(settings)) == ["no pod for rollout workers has joined"]
+        assert "no pod that takes rollout workers has joined; scale a pool up" in "".join(lacking_room(settings))
         come()
         until_healthy(made, 1)
-        assert list(without_room(settings)) == []
-        beside = settings.copy().evaluation(evaluation_num_workers=1)
-        assert list(without_room(beside)) == ["num_rollout_workers=3: the pods that have joined have room for 0"]
+        assert list(lacking_room(settings)) == []
+        beside = settings.copy().evaluation(evaluation_num_workers=2)
+        assert (
+            "the pods that have joined have no room for one of num_rollout_workers=3 (num_cpus_per_worker 1) and "
+            "one of evaluation_num_workers=2 (num_cpus_per_worker 1) at once"
+        ) in "".join(lacking_room(beside))
         assert counts(made) == (1, 2, 0)
         assert steps(made) == {1: 64}
         for _ in range(2):
             come()
+        assert list(lacking_room(beside)) == [], "one evaluation worker plays on"
         until_healthy(made, 3)
         assert steps(made) == {1: 22, 2: 22, 3: 20}
         assert (counts(made), made.num_restarts) == ((3, 0, 0), 0)

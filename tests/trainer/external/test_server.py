@@ -70,7 +70,7 @@ def test_an_episode_from_beginning_to_end(serve: Serve) -> None:
 
 def test_without_a_token_a_page_of_another_server_changes_nothing(serve: Serve) -> None:
     page = {"Host": "evil.example", "Origin": "http://evil.example"}  # a name that leads to this machine
-    refused = (403, "Origin: 'http://evil.example': the page is not of this server")
+    refused = (403, "Origin: 'http://evil.example': the page is not this server's own under a loopback name")
     assert ask(serve(), "episodes", {}, **page) == refused
 
 

@@ -65,6 +65,7 @@ def test_what_fits_counts_also_where_more_was_asked_for(document: Any) -> None:
         ([ONE], {"num_learner_workers": 1}, True, 6),
         ([ONE | {"replicas": 8}], {"evaluation_num_workers": 1}, True, 9),
         ([ONE | {"replicas": 8, "minReplicas": 2}], {"evaluation_num_workers": 1}, False, 7),
+        ([ONE | {"replicas": 8, "minReplicas": 2}], {"evaluation_num_workers": 2}, False, 6),  # one plays on
         ([ONE], {"evaluation_num_workers": 1, "evaluation_config": {"num_cpus_per_worker": 0}}, False, 1),
     ],
 )
@@ -74,6 +75,18 @@ def test_workers_are_in_the_head_only_where_training_would_stand_still(
     found, settings = pods(document, workers, 6.0, num_rollout_workers=9, **config)
     assert found.head_takes_workers(settings) is is_in_head
     assert found.rollout_workers_that_fit(settings) == expected
+
+
+def test_a_head_that_has_no_room_for_them_takes_none(document: Any) -> None:
+    found, settings = pods(document, [CPU | {"replicas": 8}], 1.0, num_cpus_per_worker=2, evaluation_num_workers=1)
+    assert not found.head_takes_workers(settings), "training pauses with one pod in any case"
+    assert found.rollout_workers_that_fit(settings) == 7
+
+
+def test_on_one_machine_the_head_s_room_counts_too(document: Any) -> None:
+    found, settings = pods(document, [CPU], 1.0, num_rollout_workers=9)
+    assert found.rollout_workers_that_fit(settings) == 4
+    assert found.rollout_workers_that_fit(settings, on_one_machine=True) == 5
 
 
 def test_evaluation_workers_and_learners_come_first(document: Any) -> None:

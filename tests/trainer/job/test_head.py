@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ def test_a_head_lingers_after_an_end_that_is_final_when_there_is_something_to_se
     assert slept == ([30.0] if lingers else [])
 
 
-@pytest.mark.parametrize("begin", [partial(train, takes_workers=True), sweep], ids=["train", "sweep"])
+@pytest.mark.parametrize("begin", [train, sweep])
 def test_a_head_waits_for_the_pods_that_its_document_names_by_now(
     monkeypatch: pytest.MonkeyPatch, document: Any, tmp_path: Path, begin: Callable[..., Any]
 ) -> None:

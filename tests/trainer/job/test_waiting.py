@@ -149,7 +149,7 @@ def test_a_pause_in_training_ends_when_a_signal_comes(spec: JobSpec, cluster: An
 
 
 def test_a_pause_that_a_signal_ends_leaves_a_checkpoint_of_the_newest_iteration(
-    spec: JobSpec, cluster: Any, document: Any, tmp_path: Path
+    spec: JobSpec, cluster: Any, document: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Signalled(Record):
         def enter(self, state: Any, message: str = "") -> None:
@@ -158,7 +158,8 @@ def test_a_pause_that_a_signal_ends_leaves_a_checkpoint_of_the_newest_iteration(
                 os.kill(os.getpid(), signal.SIGTERM)
 
     head_state, signals = Signalled(), StopSignals(patience_s=600)
-    cluster(*[{"a": 1, "b": 1}] * 3, {"a": 3, "b": 1})
+    monkeypatch.setattr("reef.job.waiting.LOOK_RARELY_S", 0.0)
+    cluster({"a": 3, "b": 1}, *[{"a": 1, "b": 1}] * 3, {"a": 3, "b": 1})
     summary = run_experiment(
         cluster_config_of(job_from_document(document(config={"num_rollout_workers": 0}))),
         stop={"training_iteration": 3},
@@ -170,7 +171,23 @@ def test_a_pause_that_a_signal_ends_leaves_a_checkpoint_of_the_newest_iteration(
     )
     assert (summary.exit_code, summary.reason) == (EXIT_TERMINATED, "SIGTERM")
     assert summary.checkpoint is not None and read_metadata(summary.checkpoint)["iteration"] == 1
-    assert [state for state, _ in head_state.entered] == ["training", "waiting"]
+    assert [state for state, _ in head_state.entered] == ["training", "training", "waiting"]
+
+
+def test_training_does_not_begin_without_the_pods_that_it_needs(
+    spec: JobSpec, cluster: Any, document: Any, tmp_path: Path
+) -> None:
+    cluster({"a": 1, "b": 1}, {"a": 3, "b": 1})  # one was lost since the head waited for them
+    head_state = Record()
+    run_experiment(
+        cluster_config_of(job_from_document(document(config={"num_rollout_workers": 0}))),
+        stop={"training_iteration": 1},
+        storage_path=tmp_path,
+        run_state=head_state,
+        gate=PoolGate(lambda: spec, head_state),
+        reporters=[],
+    )
+    assert [state for state, _ in head_state.entered] == ["training", "waiting", "training"]
 
 
 def test_training_pauses_while_a_pool_is_too_small(spec: JobSpec, cluster: Any) -> None:
@@ -188,7 +205,7 @@ def test_training_pauses_while_what_it_needs_has_no_room(cluster: Any, document:
     back = job_from_document(document(workers=POOLS[:1], replicas=2)).spec
     specs, head_state, lacking_room = [scaled_away, back, back], Record(), [["no pod has joined"], []]
     cluster({"head": 1}, {"head": 1}, {"head": 1, "a": 2})
-    PoolGate(lambda: specs.pop(0), head_state, without_room=lambda: lacking_room.pop(0))(WORKERS)
+    PoolGate(lambda: specs.pop(0), head_state, lacking_room=lambda: lacking_room.pop(0))(WORKERS)
     assert head_state.entered == [
         ("waiting", "training pauses, no pod has joined"),
         ("waiting", "training pauses, pool a: 0 of 2 pods have joined"),

@@ -14,7 +14,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.config import AlgorithmConfig
-from reef.errors import CallbackError, ConfigError, EnvironmentError
+from reef.errors import CallbackError, ConfigError, EnvironmentError, WorkerTimeoutError
 from reef.rollout.local_workers import LocalWorkers
 from reef.rollout.seams import Workers
 from reef.run.algorithm import Algorithm
@@ -166,6 +166,18 @@ def test_a_first_evaluation_that_takes_too_long_is_of_no_iteration(monkeypatch: 
         assert (none["training_iteration"], none["episodes_this_iter"]) == (None, 0)
     run_state.report({"training_iteration": 3, "evaluation": none})
     assert "evaluation" not in run_state.progress()
+
+
+def test_workers_that_do_not_start_cost_one_evaluation(caplog: pytest.LogCaptureFixture) -> None:
+    def without_room(settings: AlgorithmConfig, count: int) -> Workers:
+        raise WorkerTimeoutError("evaluation worker 1 failed in start()")
+
+    with config().build() as algorithm:
+        evaluation = Evaluation(algorithm.config, without_room)
+        evaluation.begin(algorithm)
+        assert not evaluation.is_under_way
+        assert evaluation.run(algorithm)["episodes_this_iter"] == 0
+    assert caplog.text.count("evaluation workers did not start within worker_restore_timeout_s=1800") == 2
 
 
 def test_a_state_of_before_the_first_evaluation_is_restored() -> None:

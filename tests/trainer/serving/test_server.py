@@ -192,7 +192,10 @@ def test_without_a_token_a_page_of_another_server_gets_no_action(policy: Finishe
     async def talk(client: aiohttp.ClientSession, ask: Ask) -> None:
         elsewhere = f"evil.example:{client._base_url.port}"  # a name that leads to this machine
         status, said = await ask({"observation": OBS}, Host=elsewhere, Origin=f"http://{elsewhere}")
-        assert (status, said) == (403, f"Origin: 'http://{elsewhere}': the page is not of this server")
+        assert (status, said) == (
+            403,
+            f"Origin: 'http://{elsewhere}': the page is not this server's own under a loopback name",
+        )
 
     served(policy, talk)
 

@@ -126,7 +126,7 @@ def local_pods(job: RLTrainingJob) -> Pods | None:
 def with_workers_that_fit(config: AlgorithmConfig, pods: Pods) -> AlgorithmConfig:
     """The settings without the rollout workers that have no room in a machine as large as the job's pods."""
     asked = config.num_rollout_workers
-    fitting = pods.rollout_workers_that_fit(config)
+    fitting = pods.rollout_workers_that_fit(config, on_one_machine=True)
     if fitting == asked:
         return config
     warnings.warn(f"num_rollout_workers={asked}: the job's pods have room for {fitting}, which are used.", stacklevel=1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from reef.cli.document.overrides import apply_overrides
 from reef.cli.experiment import kubernetes_notice, local_pods
 from reef.cli.run import add_override
-from reef.errors import EXIT_OK, EXIT_WRONG_USE, ReefError, ResourceError
+from reef.errors import EXIT_OK, EXIT_WRONG_USE, ConfigError, ReefError, ResourceError
 from reef.job.capacity import Pods
 from reef.job.settings import check_training, cluster_config_of, config_of
 
@@ -55,7 +55,7 @@ def _checked(file: str, overrides: Sequence[str]) -> Iterator[str]:
     policies = check_training(job, config, job.spec.stop, here=False).policy_map.items()
     of_policies = (text for name, policy in policies for text in config.for_policy(name).ignored_settings(policy))
     ignored = [*ignored_beside_others(config), *of_policies]
-    here, cluster = _with_reef_run(job, config, plan), _on_kubernetes(job, cluster_config_of(job), plan)
+    here, cluster = _with_reef_run(job, config, plan), _on_kubernetes(job, plan)
     stop = ", ".join(f"{key} {value:.12g}" for key, value in job.spec.stop.items())
     what = f", a sweep of {len(plan.trials)} trials" if plan else ""
     yield f"{file}: valid. {config.algorithm} on {job.spec.environment.name}{what}, until {stop}."
@@ -70,14 +70,14 @@ def _with_reef_run(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | Non
     if plan:
         return "as many trials at a time as this machine has room for"
     pods = local_pods(job)
-    fitting = pods.rollout_workers_that_fit(config) if pods else config.num_rollout_workers
+    fitting = pods.rollout_workers_that_fit(config, on_one_machine=True) if pods else config.num_rollout_workers
     if not config.num_rollout_workers:
         return "it samples in its own process"
     size = f", taken as one of {pods.total('CPU'):g} CPUs" if pods else ""
     return f"{_workers(fitting)} on this machine{size}"
 
 
-def _on_kubernetes(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | None) -> str:
+def _on_kubernetes(job: RLTrainingJob, plan: Plan | None) -> str:
     pods = Pods.wanted_by(job.spec)
     beside = len(pods.rooms()) - 1
     others = f"{beside} pod{'s' * (beside > 1)}"
@@ -86,8 +86,9 @@ def _on_kubernetes(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | Non
         if plan:
             pods.check_trials(plan)
             return f"its trials share {everywhere}"
+        config = cluster_config_of(job)
         fitting = pods.rollout_workers_that_fit(config)
-    except ResourceError as error:  # with pools, `reef run` refuses it too
+    except (ConfigError, ResourceError) as error:  # some of which `reef run` refuses too
         return f"it would be refused: {str(error).rstrip('.')}"
     if not config.num_rollout_workers:
         return "it samples in the head"

@@ -35,12 +35,17 @@ class Demand:
     count_key: str
     bundle: Bundle
     keys: Mapping[str, str]  # resource name to the setting that gives its amount
-    by_label: bool = False  # where nodes come and go: only on nodes with WORKERS_LABEL
+    in_pools: bool = False  # where nodes come and go: only on nodes with WORKERS_LABEL, one by one
 
     @property
-    def least(self) -> int:
-        """How many of them training cannot do without: it goes on with fewer rollout workers, and fewer of no other."""
+    def to_begin(self) -> int:
+        """How many of them a job begins with at least: fewer rollout workers do, and fewer of no other."""
         return min(self.count, 1) if self.count_key == ROLLOUT_WORKERS else self.count
+
+    @property
+    def to_go_on(self) -> int:
+        """How many of them training and evaluation go on with at least, when nodes are lost."""
+        return min(self.to_begin, 1) if self.in_pools else self.to_begin
 
     @property
     def needs(self) -> str:
@@ -58,23 +63,23 @@ def demands(config: AlgorithmConfig, *, with_driver: bool = False) -> list[Deman
     The driver is a process outside Ray and counts only where Ray places it too: `with_driver`, as a trial of a sweep,
     for which room is reserved wherever there is some.
     """
-    worker, learner, by_label = worker_bundle(config), learner_bundle(config), may_wait_for_room(config)
+    worker, learner, in_pools = worker_bundle(config), learner_bundle(config), may_wait_for_room(config)
     worker_keys = {name: f"custom_resources_per_worker[{name!r}]" for name in worker}
     worker_keys |= {"CPU": "num_cpus_per_worker", "GPU": "num_gpus_per_worker"}
     learner_keys = {"CPU": "num_cpus_per_learner_worker", "GPU": "num_gpus_per_learner_worker"}
     if config.in_evaluation:
-        found = [Demand(config.num_rollout_workers, "evaluation_num_workers", worker, worker_keys, by_label)]
+        found = [Demand(config.num_rollout_workers, "evaluation_num_workers", worker, worker_keys, in_pools)]
     else:
         driver = driver_bundle(config) if with_driver else {}
         evaluation = demands(config.evaluation_settings()) if config.evaluation_num_workers else []
         found = [
             Demand(1, "driver", driver, {"CPU": "num_cpus_for_local_worker", "GPU": "num_gpus"}),
-            Demand(config.num_rollout_workers, ROLLOUT_WORKERS, worker, worker_keys, by_label),
+            Demand(config.num_rollout_workers, ROLLOUT_WORKERS, worker, worker_keys, in_pools),
             *evaluation,
             Demand(config.num_learner_workers, "num_learner_workers", learner, learner_keys),
         ]
     found = [demand for demand in found if demand.count and demand.bundle]
-    return [replace(demand, by_label=False) for demand in found] if with_driver else found
+    return [replace(demand, in_pools=False) for demand in found] if with_driver else found
 
 
 def worker_bundle(config: AlgorithmConfig) -> Bundle:
@@ -142,7 +147,7 @@ def fitting(asked: Iterable[Demand], nodes: Iterable[Mapping[str, float]]) -> di
     counts: dict[str, int] = {}
     for demand in sorted(asked, key=lambda one: one.count_key == ROLLOUT_WORKERS):
         placed = 0
-        allowed = [node for node in free if WORKERS_LABEL in node or not demand.by_label]
+        allowed = [node for node in free if WORKERS_LABEL in node or not demand.in_pools]
         while placed < demand.count and _take(allowed, demand.bundle):
             placed += 1
         counts[demand.count_key] = placed
@@ -230,21 +235,25 @@ def _nodes() -> list[Bundle]:
     return sorted(nodes, key=lambda resources: ELASTIC in resources)
 
 
-def without_room(config: AlgorithmConfig) -> Iterator[str]:
-    """Workers that training cannot do without and that no node has room for, as a person would read it.
+def lacking_room(config: AlgorithmConfig) -> Iterator[str]:
+    """Why the nodes that are there do not do for training to go on, as a person would read it; nothing if they do.
 
     Learners are not counted: where Ray has placed them, in pools or in the head, is not known.
     """
-    asked, nodes = [demand for demand in demands(config) if demand.by_label], _nodes()
+    nodes, asked = _nodes(), [demand for demand in demands(config) if demand.in_pools]
+    fix = "scale a pool up, or suspend and resume the job: a new head takes workers if the pools cannot"
     if config.num_rollout_workers and not any(WORKERS_LABEL in node for node in nodes):
-        yield "no pod for rollout workers has joined"
-        return
-    found = fitting(asked, nodes)
-    yield from (
-        f"{one.count_key}={one.count}: the pods that have joined have room for {found[one.count_key]}"
-        for one in asked
-        if found[one.count_key] < one.least
-    )
+        yield f"no pod that takes rollout workers has joined; {fix}"
+    elif not have_room_to_go_on(asked, nodes):
+        each = " and ".join(f"one of {one.count_key}={one.count} ({one.needs})" for one in asked)
+        yield f"the pods that have joined have no room for {each} at once; {fix}"
+
+
+def have_room_to_go_on(asked: Iterable[Demand], nodes: Iterable[Mapping[str, float]]) -> bool:
+    """Whether these nodes do for training to go on, with fewer workers than are asked for."""
+    fewest = [replace(demand, count=demand.to_go_on) for demand in asked]
+    found = fitting(fewest, nodes)
+    return all(found[demand.count_key] >= demand.count for demand in fewest)
 
 
 class TrialPlacement:

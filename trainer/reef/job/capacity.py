@@ -55,20 +55,23 @@ class Pods:
     def head_takes_workers(self, config: AlgorithmConfig) -> bool:
         """Whether rollout and evaluation workers may be in the head.
 
-        Only if the fewest pods with which training goes on are none, or have no room for all evaluation workers and
-        learners and one rollout worker: training would stand still although it is to go on. And if all pools are for
-        learners, or the workers do not wait for room.
+        They may if nobody else takes them: training goes on without pods, all pools are for learners, or the workers do
+        not wait for room. And if it goes on with the fewest pods only by the head's help, as those have no room for a
+        rollout worker and an evaluation worker beside all learners.
         """
-        from reef.distributed.resources import may_wait_for_room
+        from reef.distributed.resources import demands, have_room_to_go_on, may_wait_for_room
 
-        rooms = self.rooms(fewest=True)
+        alone, helped = self.rooms(fewest=True), self.rooms(fewest=True, in_head=True)
         of_workers = any(pool.rollout_workers for pool in self.spec.workers)
-        if not (rooms[:-1] and of_workers and may_wait_for_room(config)):
+        if not (alone[:-1] and of_workers and may_wait_for_room(config)):
             return True
-        return any(count < demand.least for demand, count in placed(config, rooms))
+        asked = demands(config)
+        return have_room_to_go_on(asked, helped) and not have_room_to_go_on(asked, alone)
 
-    def rollout_workers_that_fit(self, config: AlgorithmConfig) -> int:
+    def rollout_workers_that_fit(self, config: AlgorithmConfig, *, on_one_machine: bool = False) -> int:
         """How many of `num_rollout_workers` have room beside all evaluation workers and learners.
+
+        `on_one_machine`: all pods are one node of a local Ray, which takes workers.
 
         Raises:
             ResourceError: not even one has, or an evaluation worker or a learner has none.
@@ -76,9 +79,10 @@ class Pods:
         from reef.distributed.resources import ROLLOUT_WORKERS
 
         fitting = config.num_rollout_workers  # those that reserve nothing always fit
-        for demand, count in placed(config, self.rooms(in_head=self.head_takes_workers(config))):
+        in_head = on_one_machine or self.head_takes_workers(config)
+        for demand, count in placed(config, self.rooms(in_head=in_head)):
             key = demand.count_key
-            if count < demand.least:
+            if count < demand.to_begin:
                 raise ResourceError(
                     f"{key}={demand.count}: the job's pods have room for {count} of them, as each needs "
                     f"{demand.needs}. Lower {key}, let each process reserve less, or give spec.workers more or larger "

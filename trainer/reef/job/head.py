@@ -148,20 +148,14 @@ def head(
         (RemoteFolder(storage_path) / name).check()  # before anything waits for workers
     stack.enter_context(output_shown())
     takes_workers = pods_of(job, pod.node).head_takes_workers(local.config)
+    if takes_workers and job.spec.workers:
+        log.info("rollout and evaluation workers that have no room in the pools may start in the head")
     stack.enter_context(ray_head(pod, termination, takes_workers=takes_workers))
     from reef.distributed.start import start
 
     with start(address_of(pod.node.ip, pod.gcs_port), runtime_env=job.spec.runtime_env):
         if plan is None:
-            summary: Summary | SweepSummary = train(
-                job,
-                local,
-                pod,
-                head_state,
-                signals,
-                termination.write,
-                takes_workers=takes_workers,
-            )
+            summary: Summary | SweepSummary = train(job, local, pod, head_state, signals, termination.write)
         else:
             summary = sweep(job, plan, pod, head_state, signals)
         signal.signal(signal.SIGTERM, signals.note_sigterm)  # how it ended is decided
@@ -260,14 +254,9 @@ def train(
     head_state: HeadState,
     signals: StopSignals,
     say: Callable[[int, str], None] | None = None,
-    *,
-    takes_workers: bool,
 ) -> Summary:
-    """Wait for the pods and train, from the newest checkpoint where there is one.
-
-    `takes_workers`: whether the head's node takes some, see `Pods.head_takes_workers`.
-    """
-    from reef.distributed.resources import without_room
+    """Wait for the pods and train, from the newest checkpoint where there is one."""
+    from reef.distributed.resources import lacking_room
     from reef.job.waiting import LatestSpec, PoolGate, wait_for_pools
     from reef.run.build import run_experiment
     from reef.run.process.deadline import Overdue
@@ -276,7 +265,6 @@ def train(
     read_spec = LatestSpec(job.spec, lambda: load_job(pod.job_file).spec)
     wait_for_pools(read_spec, head_state, pod.patience_s)
     head_state.enter("starting", "starting the rollout workers")
-    lacks_room = tuple if takes_workers else partial(without_room, local.config)
     storage_path, name = pod.results_of(job)
     try:
         return run_experiment(
@@ -292,7 +280,7 @@ def train(
             run_state=head_state,
             signals=signals,
             say=say,
-            gate=PoolGate(read_spec, head_state, signals.deadline, without_room=lacks_room),
+            gate=PoolGate(read_spec, head_state, signals.deadline, lacking_room=partial(lacking_room, local.config)),
             reporters=[Console(sys.stderr, lines=True)],
         )
     except Overdue as overdue:

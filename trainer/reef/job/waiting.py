@@ -91,15 +91,15 @@ class PoolGate:
         head_state: HeadState,
         deadline: Deadline | None = None,
         *,
-        without_room: Callable[[], Iterable[str]] = tuple,
+        lacking_room: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """`read_spec` gives the document as it is now, as a `LatestSpec` does; `deadline`: of the run.
 
-        `without_room` says what training cannot do without and has no room in the pods that have joined: it holds then
+        `lacking_room` says why the pods that have joined have no room for training to go on, if so: it holds then
         too, as the document may want fewer pods than when the head began.
         """
         self._read_spec, self._head_state, self._deadline = read_spec, head_state, deadline or Deadline()
-        self._without_room, self._looked_at = without_room, 0.0
+        self._lacking_room, self._looked_at = lacking_room, 0.0
 
     def __call__(self, workers: Workers) -> None:
         """Return when enough pods are there.
@@ -110,7 +110,7 @@ class PoolGate:
         if time.monotonic() - self._looked_at < LOOK_RARELY_S:
             return
         while missing := (
-            list(lacking(spec := self._read_spec(), joined(), all_of_them=False)) or list(self._without_room())
+            list(lacking(spec := self._read_spec(), joined(), all_of_them=False)) or list(self._lacking_room())
         ):
             self._deadline.end_if_set()
             self._head_state.enter("waiting", "training pauses, " + "; ".join(missing))

@@ -96,7 +96,7 @@ class Algorithm(ChangingPolicies):
         self.deadline, self.events = parts.deadline, parts.events
         self.events.subscribe(SampleTaken, lambda taken: self.metrics.samples.add(taken.sample))
         self.policy_version = 0
-        self._none_learns = False  # from the last batch, so that no step is trained on
+        self.none_learns = False  # from the last batch, so that no step is trained on
         self.let_policies_learn()
         self.hooks = config.hooks(*OF_DRIVER, worker=self.workers.local_worker())
         self.publish_weights()
@@ -125,7 +125,7 @@ class Algorithm(ChangingPolicies):
         """Run one iteration and return its result (see docs/results.md for the fields)."""
         self._refuse_when_stopped()
         started = time.monotonic()
-        self.timers, self._none_learns = {}, False
+        self.timers, self.none_learns = {}, False
         self._take_over_weights()
         if self.has_unpublished_weights:
             self.publish_weights()
@@ -185,7 +185,7 @@ class Algorithm(ChangingPolicies):
         return self.is_idle or (
             time.monotonic() - started >= (config.min_time_s_per_iteration or 0)
             and self.timestep - sampled_before >= (config.min_sample_timesteps_per_iteration or 0)
-            and (self._none_learns or self._trained - trained_before >= (config.min_train_timesteps_per_iteration or 0))
+            and (self.none_learns or self._trained - trained_before >= (config.min_train_timesteps_per_iteration or 0))
         )
 
     def evaluate(self) -> dict[str, Any]:
@@ -260,7 +260,7 @@ class Algorithm(ChangingPolicies):
         trained = [policy_id for policy_id in batches if self.config.trains(policy_id, batches[policy_id])]
         with_steps = [policy_id for policy_id in trained if len(batches[policy_id])]
         chosen = with_steps if with_steps or any(map(len, batches.values())) else trained
-        self._none_learns = not chosen
+        self.none_learns = not chosen
         return chosen
 
     def count_trained(self, env_steps: int, agent_steps: int) -> None:

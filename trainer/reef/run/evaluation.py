@@ -47,6 +47,10 @@ TIMED_OUT = (
     "(1) raise evaluation_sample_timeout_s, (2) lower evaluation_duration or set evaluation_duration_unit='timesteps', "
     "or (3) raise evaluation_num_workers. %s"
 )
+NOT_STARTED = (
+    "evaluation workers did not start within worker_restore_timeout_s=%g; the metrics of the last evaluation are "
+    "reported. See that the cluster has room for evaluation_num_workers. %s"
+)
 NOWHERE = (
     "evaluation has no environment to play in: env=None, so that neither this process nor evaluation workers have one. "
     "Either (1) set env, (2) give evaluation its own with evaluation_config={'env': ...}, or (3) set "
@@ -179,9 +183,13 @@ class Evaluation:
         return self._recorded(lambda: self._measure(algorithm, self._prepared(algorithm), algorithm.iteration))
 
     def begin(self, algorithm: Algorithm) -> None:
-        """As `run`, in a thread: training may go on, with other weights."""
+        """As `run`, in a thread: training may go on, with other weights. None begins where its workers do not start."""
         self._training_is_over.clear()
-        workers, iteration = self._prepared(algorithm), algorithm.iteration
+        try:
+            workers, iteration = self._prepared(algorithm), algorithm.iteration
+        except WorkerTimeoutError as error:
+            self._give_up(error)
+            return
         self._under_way = in_background(lambda: self._measure(algorithm, workers, iteration))
 
     def finish(self, *, wait: bool) -> dict[str, Any] | None:
@@ -200,11 +208,17 @@ class Evaluation:
         try:
             self.latest = measure()
         except WorkerTimeoutError as error:
-            log.warning(TIMED_OUT, self.config.evaluation_sample_timeout_s, error)
-            self.stop()
+            self._give_up(error)
             empty = {"training_iteration": None, "episodes_this_iter": 0, "timesteps_this_iter": 0}
             return self.latest or empty | summarize_episodes([])
         return self.latest
+
+    def _give_up(self, error: WorkerTimeoutError) -> None:
+        if self.has_workers:
+            log.warning(TIMED_OUT, self.config.evaluation_sample_timeout_s, error)
+        else:
+            log.warning(NOT_STARTED, self.settings.worker_restore_timeout_s, error)
+        self.stop()
 
     def _prepared(self, algorithm: Algorithm) -> Workers:
         """The evaluation workers, with the newest weights and filters."""

@@ -171,9 +171,8 @@ class Experiment:
         while reason is None:
             try:
                 self.signals.install()  # again, as Ray puts a handler of its own when it starts
+                self.gate(self.algorithm.workers)
                 reason = self.iterate()
-                if reason is None:
-                    self.gate(self.algorithm.workers)
             except Overdue:
                 return self._cut_short()
         return reason

@@ -19,7 +19,7 @@ from reef.spaces import Space
 TEXTS = {
     400: "An observation, a state or the request is wrong: the text names it.",
     401: "The token is missing or wrong.",
-    403: "The request comes from a page of another server.",
+    403: "The request comes from a page that is not this server's own under a loopback name.",
     408: "The body did not come in time.",
     413: "The body is too large.",
     415: "The body has another content type.",

@@ -86,4 +86,4 @@ def test_a_byte_of_an_origin_that_is_no_text_is_shown() -> None:
     request: Any = SimpleNamespace(headers={"Origin": "http://\udcff"}, host="127.0.0.1:8000")
     refusal = TokenCheck(None).refusal(request)
     assert refusal is not None
-    assert refusal.text == "Origin: 'http://\\udcff': the page is not of this server"
+    assert refusal.text == "Origin: 'http://\\udcff': the page is not this server's own under a loopback name"

@@ -60,7 +60,8 @@ class TokenCheck:
             origin = request.headers.get("Origin")
             if origin is None or _is_own_page(origin, request.host):
                 return None
-            return web.Response(status=403, text=f"Origin: {origin!a}: the page is not of this server")
+            text = f"Origin: {origin!a}: the page is not this server's own under a loopback name"
+            return web.Response(status=403, text=text)
         if self._is_sent(request):
             return None
         return web.Response(status=401, text="the token is missing or wrong", headers={"WWW-Authenticate": "Bearer"})

@@ -43,6 +43,5 @@ def gradients(algorithm: Algorithm, max_staleness: int) -> dict[PolicyId, Stats]
                 of_all = {"staleness": sum(found) / len(found), "staleness_max": float(max(found))}
                 stats[policy_id] = update.stats | of_all
             algorithm.publish_weights(to=[sample.worker_index], is_new=bool(updates))
-    if not computed:
-        algorithm.learn({})
+    algorithm.none_learns = not computed
     return stats
