@@ -25,7 +25,6 @@ from typing import Any
 
 # Without Ray: its library reads the environment when it is imported, and each worker has another one.
 IMPORTED = ("numpy", "torch", "gymnasium", "reef.rollout.worker", "reef.learn.learner")
-READY = b"ready\n"
 
 
 class ForkedWorkers:
@@ -40,9 +39,12 @@ class ForkedWorkers:
         from ray._private import services
 
         own = Path(__file__)
-        command = [sys.executable, own, "fork", self._address]
-        self._forking = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._forking.stdout is not None and self._forking.stdout.readline() == READY
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(self._address))
+            listening.listen(64)
+            number = listening.fileno()
+            command = [sys.executable, own, "fork", str(number)]
+            self._forking = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[number])
         self._command.write_text(
             "#!/bin/sh\n"
             'case "$1" in\n'
@@ -72,16 +74,13 @@ class _SysWith:
         return getattr(sys, name)
 
 
-def fork(address: str) -> None:
-    """Fork a worker for each process that asks, until the input of this one ends."""
+def fork(number: int) -> None:
+    """Fork a worker for each process that asks at the socket with this number, until the input of this one ends."""
     for name in IMPORTED:
         importlib.import_module(name)
     gc.freeze()  # so that collections leave the memory shared
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(address)
-        listening.listen(64)
-        os.write(1, READY)
+    with socket.socket(fileno=number) as listening:
         while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:
             asking, _ = listening.accept()
             with asking, asking.makefile("rb") as lines:
@@ -132,6 +131,6 @@ def ask(address: str, arguments: list[str]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "fork":
-        fork(sys.argv[2])
+        fork(int(sys.argv[2]))
     else:
         ask(sys.argv[2], sys.argv[3:])
