@@ -115,9 +115,11 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "include_log_monitor": False,  # it would read the logs of all workers again and again, for nobody
         "_system_config": NODE_CHECKS,
     }
-    with ForkedWorkers(tmp_path_factory.mktemp("ray")):
+    with ForkedWorkers(tmp_path_factory.mktemp("ray")) as workers:
         cluster = Cluster(initialize_head=True, head_node_args=head)
-        session = start(cluster.address)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "executable", str(workers.command))  # whose path needs no quotes in Ray's commands
+            session = start(cluster.address)
         yield cluster
         session.stop()
     cluster.shutdown()

@@ -32,7 +32,9 @@ class ForkedWorkers:
 
     def __init__(self, folder: Path) -> None:
         """`folder`: for a socket, so that its path is short, and for the command that raylets start."""
-        self._address, self._command = folder / "socket", folder / "python"
+        self._address, self.command = folder / "socket", folder / "python"
+        # By a path without what a shell would split: workers with variables of their own are started by one.
+        self._prefix = folder / "prefix"
         self._forking: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> ForkedWorkers:
@@ -45,15 +47,17 @@ class ForkedWorkers:
             number = listening.fileno()
             command = [sys.executable, own, "fork", str(number)]
             self._forking = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[number])
-        self._command.write_text(
+        self._prefix.symlink_to(sys.prefix)
+        python = self._prefix / "bin" / Path(sys.executable).name
+        self.command.write_text(
             "#!/bin/sh\n"
             'case "$1" in\n'
-            f'*/default_worker.py) exec "{sys.executable}" -I -S "{own}" ask "{self._address}" "$@";;\n'
-            f'*) exec "{sys.executable}" "$@";;\n'
+            f'*/default_worker.py) exec "{python}" -I -S "{own}" ask "{self._address}" "$@";;\n'
+            f'*) exec "{python}" "$@";;\n'
             "esac\n"
         )
-        self._command.chmod(0o700)
-        services.sys = _SysWith(executable=str(self._command))
+        self.command.chmod(0o700)
+        services.sys = _SysWith(executable=str(self.command))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
