@@ -121,16 +121,16 @@ def checkpoints(folder: Path) -> list[int]:
     return [int(path.name[-6:]) for path in CheckpointStore(folder).paths()]
 
 
-def test_a_gate_holds_between_two_iterations_and_what_was_saved_is_saved_by_then(tmp_path: Path) -> None:
-    seen: list[tuple[object, int, int]] = []
+def test_a_gate_holds_before_each_iteration_and_what_was_saved_is_saved_by_then(tmp_path: Path) -> None:
+    seen: list[tuple[object, int, list[int]]] = []
 
     def gate(workers: object) -> None:
-        (folder,) = (tmp_path / "test").iterdir()
-        seen.append((workers, FakeAlgorithm.latest.iteration, checkpoints(folder)[-1]))
+        saved = [number for folder in (tmp_path / "test").glob("*") for number in checkpoints(folder)]
+        seen.append((workers, FakeAlgorithm.latest.iteration, saved[-1:]))
 
     run(tmp_path, gate=gate, checkpoint=CheckpointSettings(frequency=1))
     workers = FakeAlgorithm.latest.workers
-    assert seen == [(workers, 1, 1), (workers, 2, 2)], "neither before the first nor after the last"
+    assert seen == [(workers, 0, []), (workers, 1, [1]), (workers, 2, [2])], "not after the last"
 
 
 def test_a_run_leaves_results_checkpoint_and_picture(tmp_path: Path) -> None:
