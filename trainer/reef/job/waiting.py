@@ -80,7 +80,7 @@ def wait_for_pools(read_spec: Callable[[], JobSpec], head_state: HeadState, pati
 
 
 class PoolGate:
-    """Holds the training between two iterations while a pool has fewer pods than its `minReplicas`.
+    """Holds the training before an iteration while a pool has fewer pods than its `minReplicas`.
 
     Where the pools decide on the number of rollout workers, it asks for those of the pods that are there or wanted.
     """
