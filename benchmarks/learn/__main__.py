@@ -34,7 +34,8 @@ def main() -> int:
         print(f"{line.document.name}, seed {seed}: {shown(line, record)}", flush=True)
         if not args.quick:
             raw.write_text(as_json(results))
-            Kept.of(line, seed).remove()
+            if "error" not in record:
+                Kept.of(line, seed).remove()
     if not args.quick:
         (args.folder / "RESULTS.md").write_text(report(results, lines))
         write_curves(args.folder / "curves", results, lines)

@@ -288,15 +288,16 @@ def test_workers_come_and_go_with_nodes(ray_cluster, caplog):
     made = RayWorkers(settings, 3)
     try:
         assert counts(made) == (0, 3, 0)
-        assert "no pod that takes rollout workers has joined; scale a pool up" in "".join(lacking_room(settings))
+        fix = "scale a pool up, or suspend and resume the job: a new head takes workers if the pools cannot"
+        assert list(lacking_room(settings)) == [f"no pod that takes rollout workers has joined; {fix}"]
         come()
         until_healthy(made, 1)
         assert list(lacking_room(settings)) == []
         beside = settings.copy().evaluation(evaluation_num_workers=2)
-        assert (
+        assert list(lacking_room(beside)) == [
             "the pods that have joined have no room for one of num_rollout_workers=3 (num_cpus_per_worker 1) and "
-            "one of evaluation_num_workers=2 (num_cpus_per_worker 1) at once"
-        ) in "".join(lacking_room(beside))
+            f"one of evaluation_num_workers=2 (num_cpus_per_worker 1) at once; {fix}"
+        ]
         assert counts(made) == (1, 2, 0)
         assert steps(made) == {1: 64}
         for _ in range(2):

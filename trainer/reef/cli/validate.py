@@ -83,10 +83,10 @@ def _on_kubernetes(job: RLTrainingJob, plan: Plan | None) -> str:
     others = f"{beside} pod{'s' * (beside > 1)}"
     everywhere = f"the head and {others}" if beside else "the head"
     try:
+        config = cluster_config_of(job)
         if plan:
             pods.check_trials(plan)
             return f"its trials share {everywhere}"
-        config = cluster_config_of(job)
         fitting = pods.rollout_workers_that_fit(config)
     except (ConfigError, ResourceError) as error:  # some of which `reef run` refuses too
         return f"it would be refused: {str(error).rstrip('.')}"

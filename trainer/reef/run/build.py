@@ -83,7 +83,7 @@ def run_experiment(
     """Train until a stop condition is met, in the folder `<storage_path>/<name>/<algorithm>_<environment>_<id>`.
 
     An object store as storage path gets a copy of what is below `local_folder`. `resume` goes on from the newest valid
-    checkpoint there, `restore_from` of another. A signal ends it. `gate` is asked before each iteration, `say` for hangs.
+    checkpoint there, `restore_from` of another. A signal ends it. `gate` is for before iterations, `say` for hangs.
 
     Raises:
         ConfigError: settings, stop keys or names are wrong; with all problems.
