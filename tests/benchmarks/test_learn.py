@@ -91,6 +91,22 @@ def test_what_another_version_of_a_line_left_unfinished_is_deleted(tmp_path: Pat
     ]
 
 
+@pytest.mark.parametrize("record", [{"error": "no space left"}, {"evaluations": [[100_000, 1.0, 20.0]]}])
+def test_a_training_that_failed_keeps_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: dict[str, object]
+):
+    line = Line.of(document(tmp_path, "475 by 100000"))
+    half_done = tmp_path / f"quick-1-{line.fingerprint}"
+    half_done.mkdir()
+    monkeypatch.setattr(training, "UNFINISHED", tmp_path)
+    monkeypatch.setattr(learn, "trained", lambda pairs, jobs: [(line, 1, {"random": 20.0, "untrained": 20.0} | record)])
+    monkeypatch.setattr(learn, "report", lambda results, lines: "")
+    monkeypatch.setattr(learn, "write_curves", lambda folder, results, lines: None)
+    monkeypatch.setattr("sys.argv", ["learn", "--folder", str(tmp_path), "--only", "quick"])
+    assert learn.main() == 1
+    assert half_done.exists() is ("error" in record)
+
+
 def test_the_fingerprint_is_that_of_the_document_without_its_comments(tmp_path: Path):
     before = Line.of(document(tmp_path, "475 by 100000")).fingerprint
     assert Line.of(document(tmp_path, "475 by 100000", "# more")).fingerprint == before
