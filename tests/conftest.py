@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from forked_workers import ForkedWorkers
+from forked_workers import forked_workers
 from s3_server import S3
 
 if TYPE_CHECKING:
@@ -115,10 +115,10 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "include_log_monitor": False,  # it would read the logs of all workers again and again, for nobody
         "_system_config": NODE_CHECKS,
     }
-    with ForkedWorkers(tmp_path_factory.mktemp("ray")) as workers:
+    with forked_workers(tmp_path_factory.mktemp("ray")) as command:
         cluster = Cluster(initialize_head=True, head_node_args=head)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "executable", str(workers.command))  # whose path needs no quotes in Ray's commands
+            patch.setattr(sys, "executable", str(command))  # whose path needs no quotes in Ray's commands
             session = start(cluster.address)
         yield cluster
         session.stop()

@@ -19,53 +19,46 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 # Without Ray: its library reads the environment when it is imported, and each worker has another one.
 IMPORTED = ("numpy", "torch", "gymnasium", "reef.rollout.worker", "reef.learn.learner")
 
 
-class ForkedWorkers:
-    """While it is entered, the raylets that this process starts have forked workers."""
+@contextmanager
+def forked_workers(folder: Path) -> Iterator[Path]:
+    """Have the raylets that this process starts fork their workers; yields the command that they start.
 
-    def __init__(self, folder: Path) -> None:
-        """`folder`: for a socket, so that its path is short, and for the command that raylets start."""
-        self._address, self.command = folder / "socket", folder / "python"
-        # By a path without what a shell would split: workers with variables of their own are started by one.
-        self._prefix = folder / "prefix"
-        self._forking: subprocess.Popen[bytes] | None = None
+    `folder`: for a socket, so that its path is short, and for that command.
+    """
+    from ray._private import services
 
-    def __enter__(self) -> ForkedWorkers:
-        from ray._private import services
-
-        own = Path(__file__)
-        with socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(str(self._address))
-            listening.listen(64)
-            number = listening.fileno()
-            command = [sys.executable, own, "fork", str(number)]
-            self._forking = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[number])
-        self._prefix.symlink_to(sys.prefix)
-        python = self._prefix / "bin" / Path(sys.executable).name
-        self.command.write_text(
-            "#!/bin/sh\n"
-            'case "$1" in\n'
-            f'*/default_worker.py) exec "{python}" -I -S "{own}" ask "{self._address}" "$@";;\n'
-            f'*) exec "{python}" "$@";;\n'
-            "esac\n"
-        )
-        self.command.chmod(0o700)
-        services.sys = _SysWith(executable=str(self.command))
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        from ray._private import services
-
+    own, address, command = Path(__file__), folder / "socket", folder / "python"
+    # By a path without what a shell would split: workers with variables of their own are started by one.
+    (folder / "prefix").symlink_to(sys.prefix)
+    python = folder / "prefix" / "bin" / Path(sys.executable).name
+    command.write_text(
+        "#!/bin/sh\n"
+        'case "$1" in\n'
+        f'*/default_worker.py) exec "{python}" -I -S "{own}" ask "{address}" "$@";;\n'
+        f'*) exec "{python}" "$@";;\n'
+        "esac\n"
+    )
+    command.chmod(0o700)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(address))
+        listening.listen(64)
+        number = listening.fileno()
+        forking = subprocess.Popen([sys.executable, own, "fork", str(number)], stdin=subprocess.PIPE, pass_fds=[number])
+    services.sys = _SysWith(executable=str(command))
+    try:
+        yield command
+    finally:
         services.sys = sys
-        assert self._forking is not None
-        self._forking.communicate(timeout=30)  # it ends with its input
+        forking.communicate(timeout=30)  # it ends with its input
 
 
 class _SysWith:

@@ -252,8 +252,7 @@ def lacking_room(config: AlgorithmConfig) -> Iterator[str]:
 def have_room_to_go_on(asked: Iterable[Demand], nodes: Iterable[Mapping[str, float]]) -> bool:
     """Whether these nodes do for training to go on, with fewer workers than are asked for."""
     fewest = [replace(demand, count=demand.to_go_on) for demand in asked]
-    found = fitting(fewest, nodes)
-    return all(found[demand.count_key] >= demand.count for demand in fewest)
+    return fitting(fewest, nodes) == {demand.count_key: demand.count for demand in fewest}
 
 
 class TrialPlacement:
