@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ def recorded(env: str | type[gymnasium.Env[Any, Any]], right: float = 0.0, episo
     made: Any = gymnasium.make(env) if isinstance(env, str) else env()
     draw = np.random.default_rng(0)
     made.action_space.seed(0)
-    path = Path(tempfile.mkdtemp(prefix="recorded-")) / "episodes.json"
+    path = folder_until_exit() / "episodes.json"
     with path.open("w") as out:
         for number in range(episodes):
             obs, _ = made.reset(seed=number)
@@ -39,6 +41,13 @@ def recorded(env: str | type[gymnasium.Env[Any, Any]], right: float = 0.0, episo
                 obs, over = next_obs, terminated or truncated
             out.write(json.dumps({"number": number, "complete": True, "steps": steps}) + "\n")
     return str(path)
+
+
+def folder_until_exit() -> Path:
+    """A new folder for the tests of this process, which goes when it ends."""
+    folder = Path(tempfile.mkdtemp(prefix="recorded-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def plain(value: Any) -> Any:

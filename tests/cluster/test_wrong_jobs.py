@@ -406,7 +406,10 @@ def test_user_code_that_fails_in_the_workers_now_and_then(reef: Installation, cl
 def test_a_job_without_its_worker_ends_at_its_deadline(reef: Installation, cluster: Cluster, crowd: str) -> None:
     status = reef.wait_for_phase("eater", "Failed", "Succeeded", namespace=crowd, timeout_s=240)
     assert condition(status, "Failed")[:2] == ("True", "DeadlineExceeded")
-    assert status["attempts"] == 1, "the head lives on without its worker"
+    ran = moment(status["runningTime"])
+    # A machine under load may kill a head that is slow to start; once it trains it lives on without its worker.
+    retried = [message for at, message in job_events(cluster, crowd, "eater", "Retrying") if at >= ran]
+    assert not retried, retried
     assert 150 <= lasted(status, "runningTime") <= 150 + LATE_S
 
 
@@ -452,16 +455,19 @@ def kubelet_events(cluster: Cluster, namespace: str, prefix: str, reason: str) -
     return sorted(moment(event["firstTimestamp"]) for event in events)
 
 
+def job_events(cluster: Cluster, namespace: str, name: str, reason: str) -> list[tuple[float, str]]:
+    """When Events of a reason were first written of a job, and their messages."""
+    selector = f"involvedObject.name={name},involvedObject.kind=RLTrainingJob,reason={reason}"
+    text = cluster.kubectl("get", "events", "-n", namespace, "--field-selector", selector, "-o", "json")
+    return sorted((moment(event["firstTimestamp"]), event["message"]) for event in json.loads(text)["items"])
+
+
 def since(cluster: Cluster, namespace: str, name: str, reason: str) -> list[float]:
     """When Events of a reason were first written of a job; waits for one."""
-    selector = f"involvedObject.name={name},involvedObject.kind=RLTrainingJob,reason={reason}"
     found: list[float] = []
 
     def told() -> bool:
-        events = json.loads(
-            cluster.kubectl("get", "events", "-n", namespace, "--field-selector", selector, "-o", "json")
-        )["items"]
-        found[:] = sorted(moment(event["firstTimestamp"]) for event in events)
+        found[:] = [at for at, _ in job_events(cluster, namespace, name, reason)]
         return bool(found)
 
     wait_until(f"an Event {reason} of {name}", told, timeout_s=GIVEN_UP_S)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from recorded import folder_until_exit
 
 from reef.algorithms.registry import config_class
 from reef.cli.main import main
@@ -70,7 +70,7 @@ def config_of(name: str, env: Any = Guess, **settings: Any) -> AlgorithmConfig:
 @functools.cache
 def recorded(name: str, env: Any = Guess, episodes: int = 200, **settings: Any) -> str:
     """A folder of episodes that an untrained policy played."""
-    folder = tempfile.mkdtemp(prefix="recorded-")
+    folder = str(folder_until_exit())
     with config_of(name, env, output=folder, **settings).build() as algorithm:
         for _ in range(episodes // 20):
             algorithm.workers.sample(60)
@@ -122,8 +122,10 @@ def test_single_steps_can_be_episodes() -> None:
 
 
 @pytest.mark.parametrize("exploration", [{"type": "EpsilonGreedy", "epsilon_schedule": [[0, 0.5]]}, {"type": "SoftQ"}])
-def test_dqn_records_how_likely_its_actions_were_and_is_evaluated_as_it_acts(exploration: dict[str, Any]) -> None:
-    folder = tempfile.mkdtemp(prefix="recorded-")
+def test_dqn_records_how_likely_its_actions_were_and_is_evaluated_as_it_acts(
+    exploration: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = str(tmp_path)
     with config_of("DQN", output=folder, exploration_config=exploration).build() as algorithm:
         algorithm.workers.sample(900)
     metrics = estimated("DQN", folder, evaluation_duration=100)
