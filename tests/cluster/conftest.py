@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cluster)
             limit = item.get_closest_marker("timeout")
             item.add_marker(pytest.mark.timeout(limit.args[0] if limit else TEST_S, func_only=True))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows the warnings of its namespace beside its own words."""
+    report = yield
+    given = getattr(item, "funcargs", {})
+    if report.when == "call" and report.failed and "cluster" in given:
+        for namespace in {given[name] for name in ("namespace", "crowd") if name in given}:
+            report.sections.append((f"Warnings in {namespace}", given["cluster"].warnings(namespace)))
+    return report
 
 
 @pytest.fixture(scope="session")

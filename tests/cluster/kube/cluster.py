@@ -112,7 +112,13 @@ class Cluster:
         return last
 
     def _events(self, name: str, namespace: str) -> str:
-        selector = f"involvedObject.name={name}"
+        return self._shown_events(namespace, f"involvedObject.name={name}")
+
+    def warnings(self, namespace: str) -> str:
+        """The last events of a namespace that are no good news."""
+        return self._shown_events(namespace, "type=Warning")
+
+    def _shown_events(self, namespace: str, selector: str) -> str:
         with contextlib.suppress(ClusterError):
             return self.kubectl("get", "events", "-n", namespace, "--field-selector", selector)[-3000:]
         return "(unknown)"
