@@ -95,6 +95,8 @@ class WorkerError(ReefError):
 class WorkerTimeoutError(WorkerError):
     """A worker gave no answer within its limit and was ended."""
 
+    in_start = False  # it did not come up
+
 
 class PolicyServerError(ReefError):
     """A policy server does not answer, refuses a request, or failed while it answered one."""

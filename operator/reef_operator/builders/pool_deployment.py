@@ -45,6 +45,7 @@ def _template(blueprint: Blueprint, pool: NodePool, labels: dict[str, str]) -> d
             "env": [
                 variable("REEF_HEAD_ADDRESS", head_address(blueprint)),
                 variable("REEF_POOL", pool.name),
+                *([] if pool.rollout_workers else [variable("REEF_TAKES_WORKERS", "0")]),
             ],
             **({"envFrom": from_secret(secret)} if secret else {}),
             "readinessProbe": {

@@ -83,6 +83,8 @@ def test_what_head_and_workers_learn_from_their_environment() -> None:
         "REEF_HEAD_ADDRESS": "pole-head.training.svc.cluster.local:6379",
         "REEF_POOL": "cpu",
     }
+    for_learners = worker_pod(rolloutWorkers=0)
+    assert environment(for_learners)["REEF_TAKES_WORKERS"] == "0"
 
 
 def test_commands_and_probes() -> None:

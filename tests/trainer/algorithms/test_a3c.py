@@ -170,6 +170,12 @@ def test_of_two_policies_only_the_one_that_learns_has_gradients() -> None:
     assert result["num_agent_steps_sampled"] > result["num_agent_steps_trained"] > 0
 
 
+@pytest.mark.timeout(60)
+def test_whether_a_policy_learns_is_asked_where_its_rollout_is() -> None:
+    with small(policies_to_train=lambda policy_id, batch: batch.rewards.sum() > 0).build() as algorithm:
+        assert algorithm.train()["num_env_steps_trained"] >= 40
+
+
 def test_weights_that_are_set_by_hand_are_those_of_the_next_gradient() -> None:
     with small().build() as algorithm:
         algorithm.train()

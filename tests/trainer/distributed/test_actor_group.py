@@ -33,6 +33,7 @@ def make():
         together=False,
         on_entered=None,
         room=None,
+        patience_s=None,
         mailbox=False,
         **settings,
     ):
@@ -52,7 +53,7 @@ def make():
             together=together,
             on_entered=on_entered or (lambda *_: None),
             room=room,
-            patience_s=None if room is None else 1.0,
+            patience_s=1.0 if room else patience_s,
         )
         groups.append(group)
         return group
@@ -463,13 +464,15 @@ def test_of_those_that_are_too_many_the_dead_go_before_the_living(make):
     assert group.problem == "", "nor is it missed"
 
 
-def test_a_start_without_room_is_no_failure_while_others_work(make, caplog):
+@pytest.mark.parametrize("knows_room", [True, False])  # as that of evaluation workers does not
+def test_a_start_without_room_is_no_failure_while_others_work(make, caplog, knows_room):
     group = make(
         2,
         options=lambda index: {"num_cpus": 0, "resources": {"there is none": 1} if index == 2 else {}},
         recreate_failed_workers=True,
         num_consecutive_worker_failures_tolerance=0,
-        room=lambda count: count,
+        room=(lambda count: count) if knows_room else None,
+        patience_s=1.0,
     )
     assert group.healthy == [1]
     group._settings = replace(group._settings, worker_restore_timeout_s=2.0)

@@ -22,6 +22,7 @@ from reef.algorithms.q_critics import QCriticsConfig
 from reef.algorithms.registry import ALGORITHMS, algorithm_class
 from reef.batch import Rollout, Transitions
 from reef.distributed import ray_learners
+from reef.distributed.node_settings import ELASTIC, OF_POOL, WORKERS_LABEL
 from reef.distributed.ray_learners import LearnerProcess, RayLearners
 from reef.errors import EXIT_WRONG_USE, ResourceError, WorkerError
 from reef.learn.learners import local_learners
@@ -52,6 +53,20 @@ def config(**settings: Any) -> PPOConfig:
         | settings
     )
     return made.validate().freeze()
+
+
+def test_rollout_workers_leave_room_where_a_learner_alone_fits(ray_cluster: Any) -> None:
+    """Ray places an actor on any node that has room for it."""
+    nodes = [ray_cluster.add_node(num_cpus=0, resources={ELASTIC: 1})]
+    nodes += [ray_cluster.add_node(num_cpus=cpus, labels={WORKERS_LABEL: OF_POOL}) for cpus in (4, 5)]
+    asked = {"num_rollout_workers": 4, "num_learner_workers": 1, "num_cpus_per_learner_worker": 5}
+    more = {"recreate_failed_workers": True, "worker_restore_timeout_s": 20.0}
+    try:
+        with config(**asked, **more, num_cpus_per_worker=1).build() as algorithm:
+            assert algorithm.train()["num_env_steps_trained"] == 64
+    finally:
+        for node in reversed(nodes):
+            ray_cluster.remove_node(node)
 
 
 @pytest.mark.parametrize(

@@ -288,15 +288,14 @@ def test_workers_come_and_go_with_nodes(ray_cluster, caplog):
     made = RayWorkers(settings, 3)
     try:
         assert counts(made) == (0, 3, 0)
-        fix = "scale a pool up, or suspend and resume the job: a new head takes workers if the pools cannot"
-        assert list(lacking_room(settings)) == [f"no pod that takes rollout workers has joined; {fix}"]
+        assert list(lacking_room(settings)) == ["no pod that takes rollout workers has joined: scale a pool up"]
         come()
         until_healthy(made, 1)
         assert list(lacking_room(settings)) == []
         beside = settings.copy().evaluation(evaluation_num_workers=2)
         assert list(lacking_room(beside)) == [
             "the pods that have joined have no room for one of num_rollout_workers=3 (num_cpus_per_worker 1) and "
-            f"one of evaluation_num_workers=2 (num_cpus_per_worker 1) at once; {fix}"
+            "one of evaluation_num_workers=2 (num_cpus_per_worker 1) at once: scale a pool up"
         ]
         assert counts(made) == (1, 2, 0)
         assert steps(made) == {1: 64}

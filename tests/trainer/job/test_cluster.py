@@ -32,7 +32,8 @@ time.sleep(600)
 
 def test_command_lines_hold_the_pod_and_not_its_secret() -> None:
     node = Node.of(POD | {"REEF_OBJECT_STORE_BYTES": "100000000"})
-    head, worker = node.head_command(6379, takes_workers=False), node.worker_command("10.0.0.1:6379", "gpu-a")
+    head = node.head_command(6379, takes_workers=False)
+    worker = node.worker_command("10.0.0.1:6379", "gpu-a", takes_workers=True)
     for command in (head, worker):
         assert {"--node-ip-address=127.0.0.9", "--num-cpus=2", "--num-gpus=2", "--block"} <= set(command)
         assert "--object-store-memory=100000000" in command
@@ -40,7 +41,8 @@ def test_command_lines_hold_the_pod_and_not_its_secret() -> None:
     assert {"--head", "--port=6379", "--include-dashboard=false", '--resources={"pool:head": 1}'} <= set(head)
     label = "--labels=reef.dev/workers=of-pool"
     assert {"--address=10.0.0.1:6379", '--resources={"pool:gpu-a": 1}', label} <= set(worker)
-    assert not [part for part in head if part.startswith("--labels")]
+    for_learners = node.worker_command("10.0.0.1:6379", "gpu-a", takes_workers=False)
+    assert not [part for part in (*head, *for_learners) if part.startswith("--labels")]
     assert "--labels=reef.dev/workers=of-head" in node.head_command(6379, takes_workers=True)
     (checks,) = [part for part in head if part.startswith("--system-config=")]
     assert json.loads(checks.partition("=")[2])["health_check_period_ms"] == 1000

@@ -171,7 +171,7 @@ def test_a_pause_that_a_signal_ends_leaves_a_checkpoint_of_the_newest_iteration(
     )
     assert (summary.exit_code, summary.reason) == (EXIT_TERMINATED, "SIGTERM")
     assert summary.checkpoint is not None and read_metadata(summary.checkpoint)["iteration"] == 1
-    assert [state for state, _ in head_state.entered] == ["training", "training", "waiting"]
+    assert [state for state, _ in head_state.entered] == ["training", "waiting"]
 
 
 def test_training_does_not_begin_without_the_pods_that_it_needs(
@@ -187,7 +187,7 @@ def test_training_does_not_begin_without_the_pods_that_it_needs(
         gate=PoolGate(lambda: spec, head_state),
         reporters=[],
     )
-    assert [state for state, _ in head_state.entered] == ["training", "waiting", "training"]
+    assert [state for state, _ in head_state.entered] == ["waiting", "training"]
 
 
 def test_training_pauses_while_a_pool_is_too_small(spec: JobSpec, cluster: Any) -> None:
@@ -211,6 +211,11 @@ def test_training_pauses_while_what_it_needs_has_no_room(cluster: Any, document:
         ("waiting", "training pauses, pool a: 0 of 2 pods have joined"),
         ("training", ""),
     ]
+    partly, lacking_room = Record(), [["no room"], []]
+    cluster({"a": 2}, {"a": 3})
+    three = job_from_document(document(workers=POOLS[:1])).spec
+    PoolGate(lambda: three, partly, lacking_room=lambda: lacking_room.pop(0))(WORKERS)
+    assert partly.entered[0] == ("waiting", "training pauses, pool a: 2 of 3 pods have joined; no room")
     alone = Record()
     cluster({"head": 1})
     PoolGate(lambda: scaled_away, alone)(WORKERS)

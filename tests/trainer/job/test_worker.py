@@ -47,7 +47,7 @@ def worker_of(head: Head, folder: Path, host: str = "localhost") -> Worker:
     node = Node(ip="127.0.0.1", cpus=1, gpus=0, object_store=None)
     gcs_port = head.gcs.getsockname()[1]
     ports = {"gcs_port": gcs_port, "http_port": head.http.port}
-    pod = Pod(node=node, pool="a", host=host, joined_file=folder / "joined", **ports)
+    pod = Pod(node=node, pool="a", host=host, takes_workers=True, joined_file=folder / "joined", **ports)
     return Worker(pod, threading.Event())
 
 
@@ -79,7 +79,8 @@ def test_the_address_of_a_head_may_be_of_ipv6() -> None:
         "REEF_POOL": "cpu",
     }
     pod = Pod.of(environment)
-    assert (pod.host, pod.gcs_port) == ("fd00::1", 6379)
+    assert (pod.host, pod.gcs_port, pod.takes_workers) == ("fd00::1", 6379, True)
+    assert not Pod.of(environment | {"REEF_TAKES_WORKERS": "0"}).takes_workers
 
 
 def stays(one: Worker, head: Head, ray: RayProcess) -> threading.Thread:

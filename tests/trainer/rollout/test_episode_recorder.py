@@ -160,6 +160,7 @@ def test_another_algorithm_learns_from_what_one_sampled(form: str, tmp_path: Pat
     [
         ({"output": "http://host/x"}, r"output='http://host/x': expected a folder, or an object store and a folder"),
         ({"output": "s3://me:secret@bucket/x"}, r"output='s3://...@bucket/x': expected a folder, or"),
+        ({"output": "s3://bucket/x\n"}, r"output='s3://bucket/x\\n': expected a folder, or"),
         ({"output_config": {"format": "csv"}}, r"output_config=\{'format': 'csv'\}: expected \{'format': 'json'\} or"),
         ({"output_config": {}}, r"output_config=\{\}: expected \{'format': 'json'\} or"),
         ({"output_max_file_size": 0}, r"output_max_file_size=0: must be at least 1 bytes"),

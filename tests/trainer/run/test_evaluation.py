@@ -170,7 +170,9 @@ def test_a_first_evaluation_that_takes_too_long_is_of_no_iteration(monkeypatch: 
 
 def test_workers_that_do_not_start_cost_one_evaluation(caplog: pytest.LogCaptureFixture) -> None:
     def without_room(settings: AlgorithmConfig, count: int) -> Workers:
-        raise WorkerTimeoutError("evaluation worker 1 failed in start()")
+        error = WorkerTimeoutError("evaluation worker 1 failed in start()")
+        error.in_start = True
+        raise error
 
     with config().build() as algorithm:
         evaluation = Evaluation(algorithm.config, without_room)

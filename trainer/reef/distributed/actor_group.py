@@ -62,6 +62,7 @@ class ActorGroup:
         self._over: WorkerError | None = None  # why no call is taken any more: a failure, or `stop`
         self._in_doubt = wait  # whether idle actors are asked for a sign of life before the next call
         self._room, self._capacity = room, math.inf
+        self._may_join_later = patience_s is not None
         self._looked_at, self._crowded = NEVER, False
         self.size = 0  # actors that are wanted
         self.resize(count)
@@ -334,7 +335,7 @@ class ActorGroup:
             slot.starting = None
             if slot.actor is not None:
                 slot.pid, slot.node = value
-        elif time.monotonic() - slot.started_at > limit and self._room is not None and self.healthy:
+        elif time.monotonic() - slot.started_at > limit and self._may_join_later and self.healthy:
             text = "%s %d did not find room within %g s: it is tried again"
             log.warning(text, self._spec.name, slot.index, limit)
             slot.withdraw()

@@ -89,7 +89,7 @@ class FailurePolicy:
     def _reasons_to_end(self, failure: Failure, history: History, histories: Collection[History]) -> Iterator[str]:
         settings = self.settings
         if failure.late and settings.late_is_an_error and failure.method != PROBE:
-            yield "Its limit is the evaluation's own."
+            yield "" if failure.method == START else "Its limit is the evaluation's own."
         if failure.is_final:
             yield ""
         is_repeated = self.together and failure.method != START  # with the same data

@@ -37,7 +37,8 @@ class Failure:
 def late(index: int, method: str, limit_s: float | None, setting: str | None) -> Failure:
     """A call that took longer than `limit_s` seconds, the value of `setting`; its actor has been taken down."""
     named = f" ({setting})" if setting else ""
-    error = f"TimeoutError: no answer within {limit_s:g} s{named}; its process was killed"
+    ended = "it found no room, or hangs" if method == START else "its process was killed"
+    error = f"TimeoutError: no answer within {limit_s:g} s{named}; {ended}"
     return Failure(index, method, error, late=True)
 
 
@@ -63,6 +64,9 @@ def error_of(name: str, failure: Failure, first: Failure, reason: str) -> Worker
         parts.append(f"The first failure was {name} {first.index} in {first.method}(): {what}")
         if first.traceback and not same:
             parts.append(first.traceback.rstrip())
-    error = (WorkerTimeoutError if failure.late else WorkerError)("\n".join(parts))
+    error = WorkerError("\n".join(parts))
+    if failure.late:
+        error = WorkerTimeoutError(str(error))
+        error.in_start = failure.method == START
     error.exit_code, error.statistics = failure.exit_code, failure.statistics
     return error

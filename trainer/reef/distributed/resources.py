@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,7 +35,7 @@ class Demand:
     count_key: str
     bundle: Bundle
     keys: Mapping[str, str]  # resource name to the setting that gives its amount
-    in_pools: bool = False  # where nodes come and go: only on nodes with WORKERS_LABEL, one by one
+    in_pools: bool = False  # one by one, as nodes come and go, and only on those with WORKERS_LABEL
 
     @property
     def to_begin(self) -> int:
@@ -215,7 +215,7 @@ class ElasticPlacement:
     def room(self, count: int) -> int:
         """How many of `count` rollout workers have room now beside evaluation workers and learners.
 
-        None without a node that takes workers, else at least one: by Ray's own count it may have room.
+        0 if no node takes workers, else at least 1: by Ray's own count it may have room.
         """
         nodes = _nodes()
         asked = [replace(one, count=count) if one.count_key == ROLLOUT_WORKERS else one for one in self._asked]
@@ -241,18 +241,25 @@ def lacking_room(config: AlgorithmConfig) -> Iterator[str]:
     Learners are not counted: where Ray has placed them, in pools or in the head, is not known.
     """
     nodes, asked = _nodes(), [demand for demand in demands(config) if demand.in_pools]
-    fix = "scale a pool up, or suspend and resume the job: a new head takes workers if the pools cannot"
     if config.num_rollout_workers and not any(WORKERS_LABEL in node for node in nodes):
-        yield f"no pod that takes rollout workers has joined; {fix}"
+        yield "no pod that takes rollout workers has joined: scale a pool up"
     elif not have_room_to_go_on(asked, nodes):
         each = " and ".join(f"one of {one.count_key}={one.count} ({one.needs})" for one in asked)
-        yield f"the pods that have joined have no room for {each} at once; {fix}"
+        yield f"the pods that have joined have no room for {each} at once: scale a pool up"
+
+
+def have_room_to_begin(asked: Iterable[Demand], nodes: Iterable[Mapping[str, float]]) -> bool:
+    """Whether these nodes do for a job to begin."""
+    return _have_room([replace(demand, count=demand.to_begin) for demand in asked], nodes)
 
 
 def have_room_to_go_on(asked: Iterable[Demand], nodes: Iterable[Mapping[str, float]]) -> bool:
     """Whether these nodes do for training to go on, with fewer workers than are asked for."""
-    fewest = [replace(demand, count=demand.to_go_on) for demand in asked]
-    return fitting(fewest, nodes) == {demand.count_key: demand.count for demand in fewest}
+    return _have_room([replace(demand, count=demand.to_go_on) for demand in asked], nodes)
+
+
+def _have_room(asked: Collection[Demand], nodes: Iterable[Mapping[str, float]]) -> bool:
+    return fitting(asked, nodes) == {demand.count_key: demand.count for demand in asked}
 
 
 class TrialPlacement:

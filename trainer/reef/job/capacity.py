@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,12 @@ from reef.distributed.node_settings import ELASTIC, POOL, WORKERS_LABEL
 from reef.errors import ResourceError
 
 if TYPE_CHECKING:
-    from reef.api import JobSpec
+    from reef.api import JobSpec, NodePool
     from reef.config import AlgorithmConfig
     from reef.distributed.resources import Demand
     from reef.sweep.plan import Plan
 
+Count = Callable[["NodePool", int], int]
 Room = dict[str, float]  # resource name to what is free in one pod; with WORKERS_LABEL if it takes workers
 
 
@@ -32,21 +33,21 @@ class Pods:
         """With a head as large as the document says."""
         return cls(spec, float(math.ceil(spec.head.cpus)), float(spec.head.gpus))
 
-    def rooms(self, *, fewest: bool = False, in_head: bool = False) -> list[Room]:
+    def rooms(self, count: Count = lambda pool, wanted: wanted, *, in_head: bool = False) -> list[Room]:
         """What every pod offers, the head last.
 
         Args:
-            fewest: with no more pods than training needs to go on.
+            count: how many pods of a pool of which so many are wanted.
             in_head: the head takes rollout and evaluation workers.
         """
-        wanted = self.spec.pool_replicas
+        wanted, takes_workers = self.spec.pool_replicas, {WORKERS_LABEL: 1.0}
         rooms: list[Room] = []
         for pool in self.spec.workers:
-            count = min(pool.minimum, wanted[pool.name]) if fewest else wanted[pool.name]
             offer = {"CPU": float(math.ceil(pool.cpus)), "GPU": float(pool.gpus), f"{POOL}{pool.name}": 1.0}
-            rooms += [offer | {WORKERS_LABEL: 1.0} for _ in range(count)]
+            offer |= takes_workers if pool.rollout_workers else {}
+            rooms += [dict(offer) for _ in range(count(pool, wanted[pool.name]))]
         head = {"CPU": self.head_cpus, "GPU": self.head_gpus, ELASTIC: 1.0}
-        return [*rooms, head | {WORKERS_LABEL: 1.0} if in_head else head]
+        return [*rooms, head | takes_workers if in_head else head]
 
     def total(self, resource: str) -> float:
         """What all of them offer together."""
@@ -56,17 +57,19 @@ class Pods:
         """Whether rollout and evaluation workers may be in the head.
 
         They may if nobody else takes them: training goes on without pods, all pools are for learners, or the workers do
-        not wait for room. And if it goes on with the fewest pods only by the head's help, as those have no room for a
-        rollout worker and an evaluation worker beside all learners.
+        not wait for room. And if it is only by the head's help that training begins with all pods, or goes on with the
+        fewest: that those have room for a rollout worker and an evaluation worker beside all learners.
         """
-        from reef.distributed.resources import demands, have_room_to_go_on, may_wait_for_room
+        from reef.distributed.resources import demands, have_room_to_begin, have_room_to_go_on, may_wait_for_room
 
-        alone, helped = self.rooms(fewest=True), self.rooms(fewest=True, in_head=True)
-        of_workers = any(pool.rollout_workers for pool in self.spec.workers)
-        if not (alone[:-1] and of_workers and may_wait_for_room(config)):
+        alone, helped = self.rooms(), self.rooms(in_head=True)
+        fewest, fewest_helped = self.rooms(fewest_to_go_on), self.rooms(fewest_to_go_on, in_head=True)
+        if not (any(WORKERS_LABEL in room for room in fewest) and may_wait_for_room(config)):
             return True
         asked = demands(config)
-        return have_room_to_go_on(asked, helped) and not have_room_to_go_on(asked, alone)
+        begins_by_help = have_room_to_begin(asked, helped) and not have_room_to_begin(asked, alone)
+        goes_on_by_help = have_room_to_go_on(asked, fewest_helped) and not have_room_to_go_on(asked, fewest)
+        return begins_by_help or goes_on_by_help
 
     def rollout_workers_that_fit(self, config: AlgorithmConfig, *, on_one_machine: bool = False) -> int:
         """How many of `num_rollout_workers` have room beside all evaluation workers and learners.
@@ -74,13 +77,16 @@ class Pods:
         `on_one_machine`: all pods are one node of a local Ray, which takes workers.
 
         Raises:
-            ResourceError: not even one has, or an evaluation worker or a learner has none.
+            ResourceError: not even one has, or an evaluation worker or a learner has none. Where pools were scaled down
+                after the document was written, as many pods count as it says: room may come again.
         """
-        from reef.distributed.resources import ROLLOUT_WORKERS
+        from reef.distributed.resources import ROLLOUT_WORKERS, may_wait_for_room
 
-        fitting = config.num_rollout_workers  # those that reserve nothing always fit
         in_head = on_one_machine or self.head_takes_workers(config)
-        for demand, count in placed(config, self.rooms(in_head=in_head)):
+        now, most = self.rooms(in_head=in_head), self.rooms(most_so_far, in_head=in_head)
+        if on_one_machine:
+            now = most = [in_one(now)]
+        for demand, count in placed(config, most if may_wait_for_room(config) else now):
             key = demand.count_key
             if count < demand.to_begin:
                 raise ResourceError(
@@ -88,8 +94,8 @@ class Pods:
                     f"{demand.needs}. Lower {key}, let each process reserve less, or give spec.workers more or larger "
                     "pods."
                 )
-            fitting = count if key == ROLLOUT_WORKERS else fitting
-        return fitting
+        counts = {demand.count_key: count for demand, count in placed(config, now)}
+        return counts.get(ROLLOUT_WORKERS, config.num_rollout_workers)  # those that reserve nothing always fit
 
     def check_trials(self, plan: Plan) -> None:
         """Raise ResourceError for a trial of a sweep without room in all pods together: it would wait for ever."""
@@ -102,6 +108,24 @@ class Pods:
                         f"{what}: the job's pods have room for {count}, as each needs {demand.needs}. Let it reserve "
                         "less, or give spec.workers more or larger pods."
                     )
+
+
+def fewest_to_go_on(pool: NodePool, wanted: int) -> int:
+    """How many pods of a pool training needs to go on."""
+    return min(pool.minimum, wanted)
+
+
+def most_so_far(pool: NodePool, wanted: int) -> int:
+    """How many pods of a pool the document wants, or wanted before it was scaled down."""
+    return max(pool.replicas, wanted)
+
+
+def in_one(rooms: Iterable[Room]) -> Room:
+    """What several pods offer as one."""
+    total: Room = {}
+    for room in rooms:
+        total |= {name: total.get(name, 0.0) + amount for name, amount in room.items()}
+    return total
 
 
 def placed(config: AlgorithmConfig, rooms: list[Room], *, with_driver: bool = False) -> Iterator[tuple[Demand, int]]:

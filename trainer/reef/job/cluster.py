@@ -72,14 +72,17 @@ class Node:
         """The command line of the head's node, and whether rollout and evaluation workers may be placed there."""
         checks = json.dumps(NODE_CHECKS)
         listen = ["--head", f"--port={port}", "--include-dashboard=false", f"--system-config={checks}"]
-        labels = [f"--labels={WORKERS_LABEL}={OF_HEAD}"] if takes_workers else []
-        return [*self._command(), *listen, f"--resources={json.dumps({ELASTIC: 1})}", *labels]
+        own = self._own({ELASTIC: 1}, OF_HEAD if takes_workers else "")
+        return [*self._command(), *listen, *own]
 
-    def worker_command(self, address: str, pool: str) -> list[str]:
-        """The command line of a worker's node of that pool, which joins the head at `address`."""
-        resources = json.dumps({f"{POOL}{pool}": 1})
-        join = [f"--address={address}", f"--resources={resources}", f"--labels={WORKERS_LABEL}={OF_POOL}"]
-        return [*self._command(), *join]
+    def worker_command(self, address: str, pool: str, *, takes_workers: bool) -> list[str]:
+        """The same of a worker's node of that pool, which joins the head at `address`."""
+        own = self._own({f"{POOL}{pool}": 1}, OF_POOL if takes_workers else "")
+        return [*self._command(), f"--address={address}", *own]
+
+    def _own(self, resources: dict[str, int], label: str) -> list[str]:
+        labels = [f"--labels={WORKERS_LABEL}={label}"] if label else []
+        return [f"--resources={json.dumps(resources)}", *labels]
 
     def _command(self) -> list[str]:
         return [

@@ -147,8 +147,10 @@ def head(
     if is_uri(storage_path):
         (RemoteFolder(storage_path) / name).check()  # before anything waits for workers
     stack.enter_context(output_shown())
+    from reef.distributed.resources import demands
+
     takes_workers = pods_of(job, pod.node).head_takes_workers(local.config)
-    if takes_workers and job.spec.workers:
+    if takes_workers and job.spec.workers and plan is None and any(demand.in_pools for demand in demands(local.config)):
         log.info("rollout and evaluation workers that have no room in the pools may start in the head")
     stack.enter_context(ray_head(pod, termination, takes_workers=takes_workers))
     from reef.distributed.start import start

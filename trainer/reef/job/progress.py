@@ -15,7 +15,6 @@ from typing import Any, Literal
 from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, EXIT_WRONG_USE
 from reef.job.supervisor import SILENT
 from reef.run.prometheus import RunState
-from reef.run.reporters.reporter import Run
 
 log = logging.getLogger(__name__)
 LARGEST = 4096  # bytes of a termination message that Kubernetes keeps
@@ -35,11 +34,6 @@ class HeadState(RunState):
         self._state: State = "starting"
         self._message = ""
         self._exit_code: int | None = None
-
-    def start(self, run: Run) -> None:
-        """Take in what is trained, from now on."""
-        super().start(run)
-        self.enter("training")
 
     def enter(self, state: State, message: str = "", exit_code: int | None = None) -> None:
         """Say what the head does now, and what it waits for; when it is done, with which code it will end."""

@@ -109,9 +109,7 @@ class PoolGate:
         """
         if time.monotonic() - self._looked_at < LOOK_RARELY_S:
             return
-        while missing := (
-            list(lacking(spec := self._read_spec(), joined(), all_of_them=False)) or list(self._lacking_room())
-        ):
+        while missing := self._missing(spec := self._read_spec()):
             self._deadline.end_if_set()
             self._head_state.enter("waiting", "training pauses, " + "; ".join(missing))
             time.sleep(LOOK_AGAIN_S)
@@ -121,3 +119,11 @@ class PoolGate:
             pods = {name: max(there[name], wanted[name]) for name in wanted}
             workers.resize(sum(pods[pool.name] * pool.rollout_workers for pool in spec.workers))
         self._looked_at = time.monotonic()
+
+    def _missing(self, spec: JobSpec) -> list[str]:
+        """Why training cannot go on; nothing if it can."""
+        there = joined()
+        if too_few := list(lacking(spec, there, all_of_them=False)):
+            return too_few
+        no_room = list(self._lacking_room())
+        return [*lacking(spec, there, all_of_them=True), *no_room] if no_room else []

@@ -57,6 +57,7 @@ class Pod:
     host: str  # the head's name or address
     gcs_port: int
     http_port: int
+    takes_workers: bool  # rollout and evaluation workers, or only learners
     joined_file: Path  # exists while this pod is part of the cluster: its readiness
 
     @classmethod
@@ -69,6 +70,7 @@ class Pod:
             host=host,
             gcs_port=port,
             http_port=int(number(environment, "REEF_METRICS_PORT", 8080)),
+            takes_workers=number(environment, "REEF_TAKES_WORKERS", 1) > 0,
             joined_file=Path(environment.get("REEF_JOINED_FILE", "/tmp/reef/joined")),  # noqa: S108 - a pod's own
         )
 
@@ -104,7 +106,9 @@ class Worker:
                 self.say(f"waiting for the head at {self._pod.host}:{self._pod.gcs_port}")
                 self.stopping.wait(LOOK_AGAIN_S)
                 continue
-            ray = RayProcess(self._pod.node.worker_command(address_of(head.ip, self._pod.gcs_port), self._pod.pool))
+            address = address_of(head.ip, self._pod.gcs_port)
+            command = self._pod.node.worker_command(address, self._pod.pool, takes_workers=self._pod.takes_workers)
+            ray = RayProcess(command)
             try:
                 if self.join(ray):
                     self._refused_by.clear()

@@ -96,7 +96,7 @@ class Algorithm(ChangingPolicies):
         self.deadline, self.events = parts.deadline, parts.events
         self.events.subscribe(SampleTaken, lambda taken: self.metrics.samples.add(taken.sample))
         self.policy_version = 0
-        self.none_learns = False  # from the last batch, so that no step is trained on
+        self.none_learns = False  # no policy did from the last batch: to wait for trained steps would be in vain
         self.let_policies_learn()
         self.hooks = config.hooks(*OF_DRIVER, worker=self.workers.local_worker())
         self.publish_weights()
@@ -248,9 +248,13 @@ class Algorithm(ChangingPolicies):
         agent_steps = *map(len, sample.rollouts.values()), *sample.agent_steps.values()
         self.counters["num_agent_steps_sampled"] += sum(agent_steps)
 
-    def learn(self, batches: Batches) -> dict[PolicyId, Update]:
-        """Have the learners improve each policy that is trained on its batch; one without a step is left out."""
-        learned: Any = {policy_id: batches[policy_id] for policy_id in self.policies_to_learn(batches)}
+    def learn(self, batches: Batches, policy_ids: Collection[PolicyId] | None = None) -> dict[PolicyId, Update]:
+        """Have the learners improve each policy that is trained on its batch; one without a step is left out.
+
+        `policy_ids`: those that learn, where that is decided already.
+        """
+        policy_ids = self.policies_to_learn(batches) if policy_ids is None else policy_ids
+        learned: Any = {policy_id: batches[policy_id] for policy_id in policy_ids}
         updates = self.learners.update(learned, self.timestep)
         self.events.emit(BatchLearned, updates, batches)
         return updates

@@ -32,7 +32,7 @@ from reef.run.algorithm import Algorithm, Parts
 from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_algorithm, read_metadata, restoring
 from reef.run.checkpoint.policies import policies_of
 from reef.run.evaluation import Evaluation
-from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted, SampleTaken
+from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted
 from reef.run.experiment import AT_END, CheckpointSettings, Experiment, Gate, check_settings, restore_start
 from reef.run.folders import DEFAULT_FOLDER, choose_folder, places_of, require_place_of_output, with_output_in
 from reef.run.process.deadline import BackgroundDeadline, Deadline
@@ -45,7 +45,7 @@ from reef.run.reporters.files import ResultFiles
 from reef.run.reporters.own import own_reporters
 from reef.run.reporters.reporter import Reporter, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
-from reef.run.reporters.videos import VideoFolder
+from reef.run.reporters.videos import keep_videos
 from reef.run.signals import StopSignals
 from reef.run.stopping import StopConditions
 from reef.spaces import PolicySpaces
@@ -211,9 +211,12 @@ def build_algorithm(
             local = None
         if local is None:
             local = make_local_worker(config, with_env=samples_here(config))
+        spaces = local.spaces
+        learners = make_ray_learners(algorithm_class.learner_class, config, spaces, deadline)
+        if learners is not None:
+            on_failure.callback(learners.stop)
         workers = make_workers(config, config.num_rollout_workers, deadline, local)
         on_failure.callback(workers.stop)
-        spaces = local.spaces
         evaluation.check_spaces(spaces)
         evaluation.read_recorded(local)
         for text in ignored_beside_others(config):
@@ -221,28 +224,15 @@ def build_algorithm(
         for policy_id, policy in local.policy_map.items():
             for text in (*config.for_policy(policy_id).ignored_settings(policy),):
                 log.warning("%s", text)
-        learners = make_learners(algorithm_class.learner_class, config, spaces, workers, deadline)
-        on_failure.callback(learners.stop)
+        if learners is None:
+            learners = make_learners(algorithm_class.learner_class, config, spaces, workers)
+            on_failure.callback(learners.stop)
         parts = Parts(workers=workers, learners=learners, evaluation=evaluation, deadline=deadline, events=events)
         summarize_batches(events)
         algorithm = algorithm_class(config, parts=parts)
         keep_videos(algorithm)
         on_failure.pop_all()
     return algorithm
-
-
-def keep_videos(algorithm: Algorithm) -> None:
-    """Have the videos that workers record written to the folders of their settings, and named in the results."""
-    if algorithm.config.record_env:
-        folder = algorithm.metrics.videos = VideoFolder(algorithm.config.record_env)
-        algorithm.events.subscribe(SampleTaken, lambda event: folder.add(event.sample))
-    for each in (algorithm.metrics.videos, algorithm.evaluation.videos):
-        if each is not None:
-            algorithm.events.subscribe(RunStarted, partial(_into_run, each))
-
-
-def _into_run(folder: VideoFolder, event: RunStarted) -> None:
-    folder.belong_to(event.run.folder)
 
 
 def build_alone(config: AlgorithmConfig) -> Algorithm:
@@ -371,22 +361,28 @@ def make_evaluation(config: AlgorithmConfig, deadline: Deadline | None = None) -
     return Evaluation(config, partial(make_workers, deadline=own, evaluation=True), own)
 
 
-def make_learners(
-    learner_class: type[Learner[Any]],
-    config: AlgorithmConfig,
-    spaces: PolicySpaces,
-    workers: Workers,
-    deadline: Deadline,
-) -> Learners:
-    """The learner in this process, several as Ray actors, or the rollout `workers` themselves."""
-    if config.decentralized and config.num_rollout_workers:
-        ranks: Learners = load("reef.distributed.ranks.ray_ranks:RayRanks")(config, workers)
-        return ranks
+def make_ray_learners(
+    learner_class: type[Learner[Any]], config: AlgorithmConfig, spaces: PolicySpaces, deadline: Deadline
+) -> Learners | None:
+    """The learners as Ray actors; None where they are elsewhere.
+
+    They come before rollout workers, which may else be where a learner alone has room, and do with less.
+    """
     if config.num_learner_workers == 0:
-        return local_learners(learner_class, config, spaces, lambda: workers.num_here)
+        return None
     ray_learners = load("reef.distributed.ray_learners:RayLearners")
     learners: Learners = ray_learners(learner_class, config, spaces, deadline)
     return learners
+
+
+def make_learners(
+    learner_class: type[Learner[Any]], config: AlgorithmConfig, spaces: PolicySpaces, workers: Workers
+) -> Learners:
+    """The learner in this process, or the rollout `workers` themselves."""
+    if config.decentralized and config.num_rollout_workers:
+        ranks: Learners = load("reef.distributed.ranks.ray_ranks:RayRanks")(config, workers)
+        return ranks
+    return local_learners(learner_class, config, spaces, lambda: workers.num_here)
 
 
 def make_shards(

@@ -48,8 +48,8 @@ TIMED_OUT = (
     "or (3) raise evaluation_num_workers. %s"
 )
 NOT_STARTED = (
-    "evaluation workers did not start within worker_restore_timeout_s=%g; the metrics of the last evaluation are "
-    "reported. See that the cluster has room for evaluation_num_workers. %s"
+    "evaluation workers did not start within worker_restore_timeout_s=%g: there is no new evaluation. See that the "
+    "cluster has room for evaluation_num_workers. %s"
 )
 NOWHERE = (
     "evaluation has no environment to play in: env=None, so that neither this process nor evaluation workers have one. "
@@ -214,10 +214,10 @@ class Evaluation:
         return self.latest
 
     def _give_up(self, error: WorkerTimeoutError) -> None:
-        if self.has_workers:
-            log.warning(TIMED_OUT, self.config.evaluation_sample_timeout_s, error)
-        else:
+        if error.in_start:
             log.warning(NOT_STARTED, self.settings.worker_restore_timeout_s, error)
+        else:
+            log.warning(TIMED_OUT, self.config.evaluation_sample_timeout_s, error)
         self.stop()
 
     def _prepared(self, algorithm: Algorithm) -> Workers:

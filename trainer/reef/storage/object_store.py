@@ -51,7 +51,7 @@ class RemoteFolder:
         """`setting`: the one that names the folder, for messages; without it, it is where a run is kept."""
         from reef.api.fields import EXPLAINED, STORAGE_URI
 
-        if not re.match(STORAGE_URI, uri):
+        if not re.fullmatch(STORAGE_URI, uri):
             what = f"{setting}=" if setting else "storage "
             raise ConfigError(f"{what}{without_secrets(uri)!r}: expected {EXPLAINED[STORAGE_URI]}.")
         self.uri, self._setting = uri.rstrip("/"), setting

@@ -61,7 +61,7 @@ def folder_problems(output: str | None) -> Iterator[str]:
     elif output and "://" in output:
         from reef.api.fields import EXPLAINED, STORAGE_URI
 
-        if not re.match(STORAGE_URI, output):
+        if not re.fullmatch(STORAGE_URI, output):
             yield f"output={without_secrets(output)!r}: expected a folder, or {EXPLAINED[STORAGE_URI]}."
 
 

@@ -35,7 +35,7 @@ def gradients(algorithm: Algorithm, max_staleness: int) -> dict[PolicyId, Stats]
             fresh = {name: one for name, one in sample.gradients.items() if staleness[name] <= max_staleness}
             algorithm.counters["num_gradients_dropped"] += len(sample.gradients) - len(fresh)
             with algorithm.timer("learn"):
-                updates = algorithm.learn(fresh) if fresh else {}
+                updates = algorithm.learn(fresh, policy_ids=fresh) if fresh else {}
             algorithm.count_trained(sample.env_steps, sum(len(fresh[policy_id]) for policy_id in updates))
             for policy_id, update in updates.items():
                 found = ages.setdefault(policy_id, [])

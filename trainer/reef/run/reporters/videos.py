@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reef.batch import Sample, Video
+from reef.run.events import RunStarted, SampleTaken
 from reef.run.reporters.files import replace_bytes
+
+if TYPE_CHECKING:
+    from reef.run.algorithm import Algorithm
 
 log = logging.getLogger(__name__)
 VIDEOS = "videos"  # the folder below a run's, and the key under `episode_media`
@@ -71,3 +77,17 @@ def _unused(path: Path) -> Path:
     """The path, with a number behind its name where there is such a file: a restarted worker counts from 1 again."""
     numbered = (path.with_stem(f"{path.stem}_{number}") for number in count(2))
     return next(each for each in chain([path], numbered) if not each.exists())
+
+
+def keep_videos(algorithm: Algorithm) -> None:
+    """Have the videos that workers record written to the folders of their settings, and named in the results."""
+    if algorithm.config.record_env:
+        folder = algorithm.metrics.videos = VideoFolder(algorithm.config.record_env)
+        algorithm.events.subscribe(SampleTaken, lambda event: folder.add(event.sample))
+    for each in (algorithm.metrics.videos, algorithm.evaluation.videos):
+        if each is not None:
+            algorithm.events.subscribe(RunStarted, partial(_into_run, each))
+
+
+def _into_run(folder: VideoFolder, event: RunStarted) -> None:
+    folder.belong_to(event.run.folder)
