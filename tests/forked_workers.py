@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import random
+import re
 import runpy
 import select
 import signal
@@ -26,6 +27,8 @@ from typing import Any
 
 # Without Ray: its library reads the environment when it is imported, and each worker has another one.
 IMPORTED = ("numpy", "torch", "gymnasium", "reef.rollout.worker", "reef.learn.learner")
+CONTEXT = "--serialized-runtime-env-context="
+READ_EARLY = re.compile(r"\b(CUDA|HIP|KMP|MKL|NUMPY|OMP|OPENBLAS|PYTHON|PYTORCH|TORCH)")  # before a fork has its own
 
 
 @contextmanager
@@ -44,6 +47,7 @@ def forked_workers(folder: Path) -> Iterator[Path]:
         "#!/bin/sh\n"
         'case "$1" in\n'
         f'*/default_worker.py) exec "{python}" -I -S "{own}" ask "{address}" "$@";;\n'
+        f'*/setup_worker.py) exec "{python}" -I -S "{own}" set-up "{address}" "$@";;\n'
         f'*) exec "{python}" "$@";;\n'
         "esac\n"
     )
@@ -126,8 +130,22 @@ def ask(address: str, arguments: list[str]) -> None:
         asking.recv(1)
 
 
+def set_up(address: str, arguments: list[str]) -> None:
+    """Ask for a worker with variables of its own, as setup_worker.py would start one; which is for all else."""
+    (text,) = (each.removeprefix(CONTEXT) for each in arguments if each.startswith(CONTEXT))
+    context = json.loads(text)
+    variables, _ = context.pop("env_vars"), context.pop("py_executable")
+    if any(context.values()) or READ_EARLY.search(" ".join(variables)):
+        os.execv(sys.executable, [sys.executable, *arguments])
+    for name, value in variables.items():
+        os.environ[name] = re.sub(r"\$\{[A-Z0-9_]+\}", "", os.path.expandvars(value))
+    ask(address, [each for each in arguments[1:] if not each.startswith((CONTEXT, "--language="))])
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "fork":
         fork(int(sys.argv[2]))
-    else:
+    elif sys.argv[1] == "ask":
         ask(sys.argv[2], sys.argv[3:])
+    else:
+        set_up(sys.argv[2], sys.argv[3:])

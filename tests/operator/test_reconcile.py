@@ -35,6 +35,7 @@ from job_objects import (
     worker,
 )
 
+from reef.api import job_from_document
 from reef_operator.conditions import ConditionType, Reason
 from reef_operator.model import Create, Delete, Freshness, Patch, Server, Settings
 from reef_operator.reading.situation import Situation
@@ -849,7 +850,8 @@ def test_scaling_below_the_minimum_leaves_a_document_that_the_head_accepts() -> 
     world = running_world(workers=[pool(replicas=4, minReplicas=3)])
     world.edit(replicas=1)
     document = json.loads(world.children["ConfigMap", "pole-job"]["data"]["job.json"])
-    assert document["spec"]["workers"] == [pool(replicas=1, minReplicas=1)] and "replicas" not in document["spec"]
+    spec = job_from_document(document).spec
+    assert spec.pool_replicas == {"cpu": 1} and spec.workers[0].least(1) == 1
 
 
 def test_a_pool_with_another_template_is_made_anew() -> None:

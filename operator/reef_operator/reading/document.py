@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reef.api import NodePool, RLTrainingJob, job_from_document
+from reef.api import RLTrainingJob, job_from_document
 from reef.api.job import API_VERSION, KIND
 from reef.errors import ConfigError
 from reef_operator import names
@@ -100,7 +100,7 @@ def stored_document(config_map: Object | None) -> dict[str, Any] | None:
 def _still_valid(former: dict[str, Any]) -> tuple[dict[str, Any], RLTrainingJob] | None:
     """Return the former document with its job; None if it is not valid any more."""
     try:
-        return former, job_from_document(former, accepted=ACCEPTED)
+        return former, _folded(job_from_document(former, accepted=ACCEPTED))
     except ConfigError:
         return None
 
@@ -125,8 +125,7 @@ def _asked(sources: Sources, former: Mapping[str, Any] | None) -> Resolved | str
     accepted = Finding(ConditionType.DOCUMENT_ACCEPTED, True, Reason.ACCEPTED)
     if edits:
         accepted = Finding(ConditionType.DOCUMENT_ACCEPTED, False, Reason.IMMUTABLE_FIELD, "; ".join(edits))
-    job = _fold_replicas(spec, job)
-    return Resolved(document=_document(sources, spec), job=job, accepted=accepted, sources=sources)
+    return Resolved(document=_document(sources, spec), job=_folded(job), accepted=accepted, sources=sources)
 
 
 def _unavailable(job: RLTrainingJob, sources: Sources, former: Mapping[str, Any] | None) -> Iterator[str]:
@@ -194,17 +193,19 @@ def _shown(value: Any) -> str:
     return "none" if value is None else json.dumps(value)
 
 
-def _fold_replicas(spec: dict[str, Any], job: RLTrainingJob) -> RLTrainingJob:
-    """Write `spec.replicas`, which autoscalers set, into the first pool; return the job with it."""
-    replicas = spec.pop("replicas", None)
+def _folded(job: RLTrainingJob) -> RLTrainingJob:
+    """Return the job with `spec.replicas`, which autoscalers set, as the first pool's own.
+
+    The document keeps both: a head that begins anew does not take a job for wrong that was only scaled down.
+    """
+    replicas = job.spec.replicas
     if replicas is None:
         return job
-    pool = spec["workers"][0]
-    pool["replicas"] = replicas
-    if (pool.get("minReplicas") or 0) > replicas:  # scaled below its minimum on purpose
-        pool["minReplicas"] = replicas
-    first = NodePool.model_validate(pool, by_alias=True, by_name=False)
-    return _with(job, replicas=None, workers=[first, *job.spec.workers[1:]])
+    first, *others = job.spec.workers
+    changes = {"replicas": replicas}
+    if (first.min_replicas or 0) > replicas:  # scaled below its minimum on purpose
+        changes["min_replicas"] = replicas
+    return _with(job, replicas=None, workers=[first.model_copy(update=changes), *others])
 
 
 def _with(job: RLTrainingJob, **fields: Any) -> RLTrainingJob:

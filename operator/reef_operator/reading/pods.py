@@ -151,7 +151,11 @@ def problem(pod: Object) -> Problem | None:
         return Problem(Reason.UNSCHEDULABLE, _sentence("Unschedulable", scheduled.get("message")))
     if scheduled.get("status") == "False" and (gates := pod.get("spec", {}).get("schedulingGates")):
         return Problem(Reason.SCHEDULING_GATED, _of_gated(gates))
-    return next((found for container in _containers(pod) if (found := _container_problem(pod, container))), None)
+    if found := next((found for container in _containers(pod) if (found := _container_problem(pod, container))), None):
+        return found
+    if has_ended(pod) and reason:  # no container was started, as a device or the node's room was lacking
+        return Problem(Reason.CONTAINER_FAILED, _sentence(reason, status.get("message")))
+    return None
 
 
 def _is_silent(pod: Object) -> bool:

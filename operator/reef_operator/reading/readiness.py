@@ -142,7 +142,8 @@ def workers(situation: Situation) -> Finding:
         problem = _pool_problem(situation, pool)
         reasons.append(problem.reason)
         ready = len(ready_workers(situation, pool.name))
-        enough = "" if ready >= pool.minimum else f", at least {pool.minimum} needed"
+        least = pool.least(pool.replicas)
+        enough = "" if ready >= least else f", at least {least} needed"
         sentences.append(f"pool {pool.name}: {ready} of {pool.replicas} ready{enough}: {problem.message}")
     worst = next((reason for reason in reasons if reason is not Reason.WORKERS_MISSING), Reason.WORKERS_MISSING)
     return Finding(ConditionType.WORKERS_READY, False, worst, "; ".join(sentences))

@@ -34,8 +34,8 @@ from reef_operator.runtime.watch import (
 
 Decide = Callable[[Situation], Plan]
 
-# These answers are not refusals: the object was just replaced, or the server is busy.
-PASSING = {404, 409, 429}
+# These answers are not refusals: the object was just replaced, or the server is busy or gives none (0).
+PASSING = {0, 404, 409, 429, 502, 503, 504}
 NAME_TAKEN = "NameTaken"  # a 409 that stays until a person acts
 # 409 answers that are refusals. A Conflict can come from a quota that other users exhaust at the same time.
 REFUSED = {(Create, NAME_TAKEN), (Create, "Conflict")}
@@ -181,11 +181,11 @@ class Controller:
                 await self._apply(job, memory, action)
             except ApiError as error:
                 failure = failure or error
-                if error.status == 0 or error.status >= 500:
-                    break
                 refused = error.status not in PASSING or (type(action), error.reason) in REFUSED
                 if refused and not isinstance(action, Delete):
                     memory.refused[action.kind, action.name] = error.message  # type: ignore[index]
+                if error.status == 0 or error.status >= 500:
+                    break
         wanted = {(action.kind, action.name) for action in plan.actions if not isinstance(action, Delete)}
         memory.refused = {child: why for child, why in memory.refused.items() if child in wanted}
         return failure

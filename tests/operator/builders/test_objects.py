@@ -106,7 +106,7 @@ def test_the_longest_names_fit() -> None:
 
 def test_the_document_is_what_the_head_reads() -> None:
     document = json.loads(config_map(blueprint(replicas=5))["data"]["job.json"])
-    assert document["spec"]["workers"][0]["replicas"] == 5 and document["metadata"]["uid"] == "job-uid"
+    assert document["spec"]["replicas"] == 5 and document["metadata"]["uid"] == "job-uid"
 
 
 def test_the_secret_holds_the_token() -> None:

@@ -42,9 +42,13 @@ def test_the_job_that_was_given_is_not_changed() -> None:
     assert json.dumps(given) == before
 
 
-def test_replicas_are_those_of_the_first_pool() -> None:
-    resolved = resolve(observed(job(replicas=5, workers=[pool(), pool("gpu", 1)])))
-    assert [each["replicas"] for each in spec(resolved)["workers"]] == [5, 1] and "replicas" not in spec(resolved)
+def test_replicas_are_those_of_the_first_pool_and_the_document_keeps_both() -> None:
+    """So that a head that begins anew sees that pods were scaled away, and may come again."""
+    resolved = resolve(observed(job(replicas=1, workers=[pool(minReplicas=2), pool("gpu", 1)])))
+    found = resolved.job.spec
+    assert [(each.replicas, each.min_replicas) for each in found.workers] == [(1, 1), (1, None)]
+    assert found.replicas is None
+    assert [each["replicas"] for each in spec(resolved)["workers"]] == [2, 1] and spec(resolved)["replicas"] == 1
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,11 @@ def initialising(**state: Any) -> dict[str, Any]:
             "Evicted: low on memory",
         ),
         ({"phase": "Failed", "reason": "Preempting", "message": "for pod y"}, Reason.EVICTED, "Preempting: for pod y"),
+        (
+            {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no healthy devices"},
+            Reason.CONTAINER_FAILED,
+            "UnexpectedAdmissionError: no healthy devices",
+        ),
         ({"phase": "Failed", "reason": "NodeShutdown"}, Reason.NODE_LOST, "NodeShutdown"),
         ({"phase": "Running", **silent()}, Reason.NODE_LOST, "node-1 does not answer"),
         ({"phase": "Running", **silent(evicted=True)}, Reason.NODE_LOST, "delete pod pole-head-a --force"),

@@ -390,7 +390,10 @@ def test_what_an_earlier_job_left_is_waited_for_silently(rig):
     rig(test)
 
 
-@pytest.mark.parametrize(("status", "refused"), [(404, False), (409, False), (429, False), (403, True), (422, True)])
+@pytest.mark.parametrize(
+    ("status", "refused"),
+    [(404, False), (409, False), (429, False), (503, False), (403, True), (422, True), (500, True)],
+)
 def test_an_object_that_was_just_replaced_and_a_busy_server_are_no_refusal(rig, status, refused):
     async def test(rig) -> None:
         answer = {"reason": "Any", "message": "the server's words"}

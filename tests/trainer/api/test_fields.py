@@ -82,6 +82,6 @@ def test_replicas_of_the_job_replace_those_of_the_first_pool_alone() -> None:
 
 
 def test_a_pool_trains_on_with_one_pod_unless_told_otherwise() -> None:
-    assert NodePool(name="a", replicas=3).minimum == 1
-    assert NodePool(name="a", replicas=0).minimum == 0
-    assert NodePool(name="a", replicas=3, min_replicas=2).minimum == 2
+    assert NodePool(name="a", replicas=3).least(3) == 1
+    assert NodePool(name="a", replicas=3).least(0) == 0
+    assert [NodePool(name="a", replicas=3, min_replicas=2).least(wanted) for wanted in (1, 3)] == [1, 2]

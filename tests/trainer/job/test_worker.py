@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from reef.errors import EXIT_FAILED, ReefError
 from reef.job import worker
-from reef.job.cluster import Node, RayProcess
+from reef.job.cluster import REFUSED, Node, RayProcess
 from reef.job.progress import HeadState
 from reef.job.worker import Pod, Worker
 from reef.run.prometheus import MetricsServer
@@ -154,6 +155,18 @@ def test_heads_that_refused_are_asked_last(head: Head, tmp_path: Path, monkeypat
     monkeypatch.setattr(one, "join", refused)
     one.run()
     assert asked == ["1", "2", "3", "1", "2"]
+    head.http.stop()
+
+
+def test_a_token_that_is_always_refused_ends_the_container_which_begins_again_with_that_of_now(
+    head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing = [sys.executable, "-c", f"print({REFUSED!r}, flush=True); import time; time.sleep(600)"]
+    monkeypatch.setattr(worker, "RayProcess", lambda command: RayProcess(refusing))
+    monkeypatch.setattr(worker, "LOOK_AGAIN_S", 0.01)
+    with pytest.raises(ReefError, match="refused 5 times in a row") as caught:
+        worker_of(head, tmp_path).run()
+    assert caught.value.exit_code == EXIT_FAILED
     head.http.stop()
 
 

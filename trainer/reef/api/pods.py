@@ -194,10 +194,9 @@ class NodePool(PodSettings):
             )
         return self
 
-    @property
-    def minimum(self) -> int:
-        """Pods below which training pauses."""
-        return min(1, self.replicas) if self.min_replicas is None else self.min_replicas
+    def least(self, wanted: int) -> int:
+        """Of `wanted` pods as many as training needs to go on."""
+        return min(1 if self.min_replicas is None else self.min_replicas, wanted)
 
 
 def _variables(variables: dict[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -311,7 +312,8 @@ class Placement(TrialPlacement):
                     "Add nodes, ask for less, or set placement_strategy='PACK'."
                 )
             if waited >= SAY_AFTER_S and not said:
-                log.warning("waiting up to %g s for room for %s%s; free: %s", wait_s, what, self._have_room(), _free())
+                limit = "" if math.isinf(wait_s) else f" up to {wait_s:g} s"
+                log.warning("waiting%s for room for %s%s; free: %s", limit, what, self._have_room(), _free())
                 said = True
 
     def _have_room(self) -> str:
@@ -338,7 +340,10 @@ def reserve(
     """Reserve room for these processes; in a trial it is there already, from the place `first` on."""
     if (trial := get_current_placement_group()) is not None:
         return TrialPlacement(bundles, trial, first)
-    return Placement(bundles, config.placement_strategy, config.worker_restore_timeout_s, deadline)
+    strategy, wait_s = config.placement_strategy, config.worker_restore_timeout_s
+    if is_elastic() and not strategy.startswith("STRICT"):  # all pods together have room: those that lack it will come
+        wait_s = math.inf
+    return Placement(bundles, strategy, wait_s, deadline)
 
 
 def actor_options(bundle: Bundle, strategy: Any) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class Pods:
 
 def fewest_to_go_on(pool: NodePool, wanted: int) -> int:
     """How many pods of a pool training needs to go on."""
-    return min(pool.minimum, wanted)
+    return pool.least(wanted)
 
 
 def most_so_far(pool: NodePool, wanted: int) -> int:

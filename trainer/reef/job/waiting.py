@@ -36,7 +36,7 @@ def lacking(spec: JobSpec, there: Counter[str], *, all_of_them: bool) -> Iterato
     wanted = spec.pool_replicas
     for pool in spec.workers:
         count = wanted[pool.name]
-        needed = count if all_of_them else min(pool.minimum, count)
+        needed = count if all_of_them else pool.least(count)
         if there[pool.name] < needed:
             at_least = "" if needed == count else f" (at least {needed})"
             yield f"pool {pool.name}: {there[pool.name]} of {count} pods have joined{at_least}"

@@ -38,6 +38,7 @@ ANSWER_S = 1.5  # the head's time for one answer
 MISSES = 2  # looks in a row without a sign of the head, after which it counts as gone: within 10 seconds
 UNNAMED = 2  # looks in a row at a name that has lost the head: copies of a cluster's DNS may differ for a while
 JOIN_S = 60.0
+REFUSALS = 5
 SAY_AGAIN_S = 30.0  # between two lines about the same wait
 EXIT_OUT_OF_MEMORY = 137  # as of a container whose first process was the one to be killed
 
@@ -90,6 +91,7 @@ class Worker:
         self._pod = pod
         self.stopping = stopping
         self._said, self._said_at = "", 0.0
+        self._refusals = 0  # in a row, of the token
         self._refused_by = set[str]()  # addresses where joining failed: perhaps other jobs' heads by now
         self._kills = memory_kills()
 
@@ -98,6 +100,7 @@ class Worker:
 
         Raises:
             OutOfMemoryError: a process of this pod was killed for its memory.
+            ReefError: the token is refused, by whatever head is found.
         """
         self._pod.joined_file.unlink(missing_ok=True)  # of a container before this one, which was killed
         while not self.stopping.is_set():
@@ -112,15 +115,25 @@ class Worker:
             try:
                 if self.join(ray):
                     self._refused_by.clear()
+                    self._refusals = 0
                     log.info("joined the head at %s", head.ip)
                     self.stay(ray, head)
                 else:
                     self._refused_by.add(head.ip)
+                    self._count_refusal(ray)
             finally:
                 self._pod.joined_file.unlink(missing_ok=True)
                 ray.stop()
                 reap_orphans()
             self.stopping.wait(LOOK_AGAIN_S)
+
+    def _count_refusal(self, ray: RayProcess) -> None:
+        self._refusals = self._refusals + 1 if ray.refused else 0
+        if self._refusals >= REFUSALS:
+            raise ReefError(
+                f"the Ray token was refused {REFUSALS} times in a row: this container ends, as the next one reads the "
+                "Secret of the job again."
+            )
 
     def say(self, line: str) -> None:
         """Log a line, the same one only now and then."""

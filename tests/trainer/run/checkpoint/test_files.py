@@ -202,6 +202,17 @@ def test_damaged_newest_is_passed_over_with_a_warning(tmp_path: Path, caplog: py
     assert "checkpoint_000002 has no manifest.json" in caplog.text
 
 
+def test_one_of_another_format_is_not_passed_over(tmp_path: Path) -> None:
+    """Training would begin from the start, and its checkpoints would replace those that another version can read."""
+    store = CheckpointStore(tmp_path)
+    for iteration in (1, 2):
+        save(store, iteration)
+    manifest = tmp_path / "checkpoint_000002" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(f'"version": {FORMAT_VERSION}', '"version": 99'))
+    with pytest.raises(CheckpointError, match="has checkpoint format 99.*use the version that wrote it"):
+        store.newest_valid()
+
+
 KILLED_SAVE = """
 import os, signal, sys
 import numpy as np

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 from s3_server import S3
 
-from reef.errors import ReefError, StorageError, StoreUnavailableError
+from reef.errors import CheckpointError, ReefError, StorageError, StoreUnavailableError
 from reef.run.checkpoint import CheckpointStore
+from reef.run.checkpoint.files import FORMAT_VERSION
 from reef.run.prometheus import RunState
 from reef.run.remote import mirror as mirror_module
 from reef.run.remote.fetch import fetch_run
@@ -130,6 +131,18 @@ def test_the_best_stay_also_those_that_this_machine_never_had(s3: S3, tmp_path: 
         mirror.changed()
     assert stored(s3) == [1, 5]
     assert not any("checkpoint_000003" in file or "checkpoint_000004" in file for file in s3.files())
+
+
+def test_one_of_another_format_is_not_passed_over(s3: S3, tmp_path: Path) -> None:
+    """Else training would begin anew, and remove it."""
+    store = store_in(tmp_path)
+    with Mirror(RemoteFolder(RUN), store) as mirror:
+        save(store, 1)
+        mirror.changed()
+    manifest = place_of(s3, 1) / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(f'"version": {FORMAT_VERSION}', '"version": 99'))
+    with pytest.raises(CheckpointError, match=f"{RUN}/checkpoint_000001.*has checkpoint format 99"):
+        fetched(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "no manifest", "bad manifest", "missing"])

@@ -174,7 +174,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             f"{path / MANIFEST} does not describe a Reef checkpoint: give one that Reef wrote."
         )
     if manifest.get("version") != FORMAT_VERSION:
-        raise DamagedCheckpointError(
+        raise CheckpointError(  # not to be passed over: what was learned would be lost
             f"{path} has checkpoint format {manifest.get('version')}, this Reef ({reef.__version__}) reads format "
             f"{FORMAT_VERSION}: use the version that wrote it."
         )

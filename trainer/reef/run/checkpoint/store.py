@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reef.config.loading import load
-from reef.errors import CheckpointError
+from reef.errors import CheckpointError, DamagedCheckpointError
 from reef.run.checkpoint.files import (
     MANIFEST,
     check_place,
@@ -141,7 +141,7 @@ def _valid(paths: Iterator[Path] | list[Path]) -> Iterator[Path]:
     for path in paths:
         try:
             verify_checkpoint(path)
-        except CheckpointError as error:
+        except DamagedCheckpointError as error:
             log.warning("skipping a checkpoint: %s", error)
         else:
             yield path

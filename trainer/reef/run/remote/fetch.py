@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from reef.errors import CheckpointError
+from reef.errors import CheckpointError, DamagedCheckpointError
 from reef.run.checkpoint.files import MANIFEST, remove_checkpoint, verify_checkpoint
 from reef.run.checkpoint.store import CheckpointStore, is_checkpoint_name, iteration_of
 from reef.run.process.identity import OWNER
@@ -127,7 +127,7 @@ def _copy_newest(remote: RemoteFolder, files: dict[str, int], folder: Path, afte
     for name in reversed(names):
         try:
             return _copy(remote, files, name, folder / local_name(name))
-        except CheckpointError as error:
+        except DamagedCheckpointError as error:
             log.warning("skipping a checkpoint: %s", error)
     return None
 
@@ -148,6 +148,6 @@ def _copy(remote: RemoteFolder, files: dict[str, int], name: str, place: Path) -
         return temporary.rename(place)
     except CheckpointError as error:
         text = str(error).replace(str(temporary), f"{remote}/{name}".rstrip("/"))
-        raise CheckpointError(text) from error
+        raise type(error)(text) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
