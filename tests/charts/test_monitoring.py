@@ -179,9 +179,9 @@ def trainer_names() -> set[str]:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """Metrics of the trainer as it reports them, with a checkpoint; those of the operator as its sources name them."""
+    """Metrics of the trainer as it reports them, with a checkpoint, and of a sweep; the operator's sources name its."""
     names = trainer_names() | {f"reef_training_checkpoint_{part}" for part in ("iteration", "seconds", "bytes")}
-    return names | {"reef_training_checkpoint_timestamp_seconds"}
+    return names | {"reef_training_checkpoint_timestamp_seconds", "reef_sweep_trials"}
 
 
 def operator_writes(name: str, sources: str) -> bool:
