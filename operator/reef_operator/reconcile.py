@@ -30,6 +30,7 @@ _PROMISES = ("Suspended", *FINISHED)
 _SOON_S = (
     1.0  # the shortest delay, so that a job is not reconciled in a tight loop while its new status is on the way back
 )
+CROWDED_OUT_S = 120.0
 
 
 def reconcile(situation: Situation) -> Plan:
@@ -159,6 +160,9 @@ def _pools(situation: Situation, readable: bool) -> Iterator[Action]:
         # The head only serves its last metrics and needs no workers.
         yield from delete_pools(situation)
         return
+    if (due := _crowded_out_due(situation)) and situation.observed.now >= due:
+        yield from delete_pools(situation)
+        return
     if not readable:
         return
     wanted = {names.pool(situation.name, pool.name): pool for pool in situation.spec.workers}
@@ -167,6 +171,14 @@ def _pools(situation: Situation, readable: bool) -> Iterator[Action]:
             yield Delete("Deployment", name, deployment["metadata"]["uid"])
     for name, pool in wanted.items():
         yield from _pool(situation, name, pool)
+
+
+def _crowded_out_due(situation: Situation) -> datetime | None:
+    """Return when the workers make room for a head without a node: they may hold its resources, and are idle anyway."""
+    head = situation.live_head
+    if head is None or pods.is_scheduled(head) or not pods.is_unschedulable(head):
+        return None
+    return pods.created(head) + timedelta(seconds=CROWDED_OUT_S)
 
 
 def _pool(situation: Situation, name: str, pool: NodePool) -> Iterator[Action]:
@@ -193,7 +205,8 @@ def _requeue_after_s(situation: Situation, status: JobStatus) -> float | None:
         dues = clean_up_dues(situation, status)
     else:
         deadlines = (active_deadline(situation, status), waiting_deadline(situation, status))
-        waits = (silent_head_due(situation), missing_head_due(situation), _head_grace_end(situation))
+        heads = (silent_head_due, missing_head_due, _head_grace_end, _crowded_out_due)
+        waits = (due(situation) for due in heads)
         moments = (*deadlines, *waits, *map(slow_start_due, situation.observed.pods))
         dues = [due for due in moments if due and due > now]
     return max(_SOON_S, (min(dues) - now).total_seconds()) if dues else None

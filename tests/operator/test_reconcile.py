@@ -1002,6 +1002,21 @@ def test_waiting_has_a_deadline(default: float | None) -> None:
     assert "Insufficient nvidia.com/gpu" in world.status["message"]
 
 
+def test_workers_make_room_for_a_head_that_finds_none() -> None:
+    """Pending ones may have taken the room that the head before left; without a head all are idle."""
+    world = running_world()
+    world.put(head(**ended(137)))
+    world.put(head("pole-head-b", node="", created=10, **unschedulable()))
+    plan = world.settle()
+    assert "Deployment/pole-cpu" in world.kinds() and plan.requeue_after_s == 130
+    world.after(129)
+    assert "Deployment/pole-cpu" in world.kinds()
+    world.after(1)
+    assert "Deployment/pole-cpu" not in world.kinds() and world.phase == "Retrying"
+    world.put(head("pole-head-b", created=10, **waiting("ContainerCreating")))
+    assert "Deployment/pole-cpu" in world.kinds()
+
+
 def test_waiting_begins_anew_after_a_suspension() -> None:
     world = running_world(preRunningDeadlineSeconds=30)
     world.after(100)

@@ -72,6 +72,12 @@ def is_scheduled(pod: Object) -> bool:
     return bool(pod.get("spec", {}).get("nodeName"))
 
 
+def is_unschedulable(pod: Object) -> bool:
+    """Whether the scheduler finds no node for the pod."""
+    scheduled = _condition(pod, "PodScheduled")
+    return scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
+
+
 def has_ended(pod: Object) -> bool:
     """Whether all containers of the pod have ended for good."""
     return _status(pod).get("phase") in ("Succeeded", "Failed")
@@ -147,7 +153,7 @@ def problem(pod: Object) -> Problem | None:
     if disruption.get("status") == "True":
         return Problem(Reason.EVICTED, _sentence(disruption.get("reason"), disruption.get("message")))
     scheduled = _condition(pod, "PodScheduled")
-    if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
+    if is_unschedulable(pod):
         return Problem(Reason.UNSCHEDULABLE, _sentence("Unschedulable", scheduled.get("message")))
     if scheduled.get("status") == "False" and (gates := pod.get("spec", {}).get("schedulingGates")):
         return Problem(Reason.SCHEDULING_GATED, _of_gated(gates))
