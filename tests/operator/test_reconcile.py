@@ -538,6 +538,16 @@ def test_a_changed_head_is_told_to_wait_for_a_resume() -> None:
     assert world.condition("HeadReady")["status"] == "True" and not world.condition("HeadReady").get("message")
 
 
+@pytest.mark.parametrize("status", [waiting("ErrImagePull", "no such image"), unschedulable(), ready(), {}])
+def test_an_edit_that_a_head_does_not_take_is_answered_whatever_it_waits_for(status: dict[str, Any]) -> None:
+    world = new_world(image="registry/trainer:typo")
+    world.put(head(**status))
+    world.edit(image="registry/trainer:right", head={"nodeSelector": {"zone": "b"}})
+    message = world.condition("HeadReady")["message"]
+    assert "spec.head or spec.faultTolerance, spec.image was changed" in message
+    assert message.endswith("the change takes effect when the job is suspended and resumed")
+
+
 def test_a_failed_head_is_retried_and_workers_stay() -> None:
     world = running_world()
     world.put(head(**ended(1, "Traceback: boom")))

@@ -24,7 +24,7 @@ _LIFE = (  # fields that decide about the job's life, apart from what is trained
     *("activeDeadlineSeconds", "preRunningDeadlineSeconds", "ttlSecondsAfterFinished"),
 )
 _STAND_IN = {"algorithm": "PPO", "environment": {"name": "unknown"}, "stop": {"training_iteration": 1}}
-_IMAGE = ("image", "imagePullPolicy", "imagePullSecrets")  # workers run the same image as the head that they join
+IMAGE = ("image", "imagePullPolicy", "imagePullSecrets")  # workers run the same image as the head that they join
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ def _fill_in_image(sources: Sources, spec: Any, former: Mapping[str, Any] | None
     if not isinstance(spec, dict):
         return
     if former is not None and sources.has_head_job:
-        spec |= {field: former["spec"][field] for field in _IMAGE if field in former["spec"] and field not in spec}
+        spec |= {field: former["spec"][field] for field in IMAGE if field in former["spec"] and field not in spec}
     elif spec.get("image") is None:
         spec["image"] = sources.settings.trainer_image
         spec.setdefault("imagePullPolicy", sources.settings.image_pull_policy)
@@ -167,7 +167,7 @@ def _restore(sources: Sources, spec: dict[str, Any], former: Mapping[str, Any] |
     if former is None:
         return []
     changes = []
-    for path in (*IMMUTABLE, *_IMAGE) if sources.has_head_job else IMMUTABLE:
+    for path in (*IMMUTABLE, *IMAGE) if sources.has_head_job else IMMUTABLE:
         parent, _, field = path.rpartition(".")
         new_in = spec.get(parent, {}) if parent else spec
         old_in = former["spec"].get(parent) if parent else former["spec"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from reef.api import JobSpec, NodePool
@@ -11,6 +11,7 @@ from reef_operator import names
 from reef_operator.conditions import ConditionType, Finding, Reason, find, moment
 from reef_operator.model import Object
 from reef_operator.reading import pods
+from reef_operator.reading.document import IMAGE
 from reef_operator.reading.pods import Problem
 from reef_operator.reading.situation import Situation
 
@@ -64,11 +65,12 @@ def head(situation: Situation) -> Finding:
     if pods.is_ready(pod):
         return Finding(ConditionType.HEAD_READY, True, Reason.READY, _not_in_effect(situation))
     if problem := pods.problem(pod):
-        message = f"pod {pods.name(pod)}: {problem.message}{_missing_token(situation, problem)}"
-        return Finding(ConditionType.HEAD_READY, False, problem.reason, message)
-    doing = "is being removed" if pods.is_going(pod) else "has ended" if pods.has_ended(pod) else "starts"
-    message = f"pod {pods.name(pod)} {doing}{_slow_start(situation, [pod])}"
-    return Finding(ConditionType.HEAD_READY, False, Reason.STARTING, message)
+        reason, message = problem.reason, f": {problem.message}{_missing_token(situation, problem)}"
+    else:
+        doing = "is being removed" if pods.is_going(pod) else "has ended" if pods.has_ended(pod) else "starts"
+        reason, message = Reason.STARTING, f" {doing}{_slow_start(situation, [pod])}"
+    told = "; ".join(filter(None, [f"pod {pods.name(pod)}{message}", _not_in_effect(situation)]))
+    return Finding(ConditionType.HEAD_READY, False, reason, told)
 
 
 def _missing_token(situation: Situation, problem: Problem) -> str:
@@ -109,13 +111,19 @@ def _no_pod(situation: Situation) -> str:
 
 
 def _not_in_effect(situation: Situation) -> str:
-    """Return a note if the document changed the head's settings; the running head is not stopped for that."""
-    made_from = situation.head_annotations.get(names.HEAD_ANNOTATION)
-    if situation.resolved.document is None or made_from in (None, names.head_hash(situation.spec)):
+    """Return a note if the document changed the head's settings or image; a head is not stopped for that."""
+    document, made_from = situation.resolved.document, situation.head_annotations.get(names.HEAD_ANNOTATION)
+    if document is None or made_from is None:
+        return ""
+    changed = [] if made_from == names.head_hash(situation.spec) else ["spec.head or spec.faultTolerance"]
+    asked = situation.resolved.sources.spec
+    if isinstance(asked, Mapping):
+        changed += [f"spec.{key}" for key in IMAGE if key in asked and asked[key] != document["spec"].get(key)]
+    if not changed:
         return ""
     return (
-        "this head was made before spec.head or spec.faultTolerance was changed: the change takes effect when the job "
-        "is suspended and resumed"
+        f"this head was made before {', '.join(changed)} was changed: the change takes effect when the job is "
+        "suspended and resumed"
     )
 
 
