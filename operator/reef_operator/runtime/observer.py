@@ -190,10 +190,16 @@ class Observer:
         return [pod for pod in found if pod is not None]
 
     def _observed(self, job: Object, memory: Memory, children: dict[Child, Object], pods: list[Object]) -> Observed:
+        own = [found["metadata"]["uid"] for (kind, _), found in children.items() if kind == "Job"]
+
+        def is_of_this_job(pod: Object) -> bool:
+            # a head in any case, as the clocks of two API servers may differ by more than passed between both
+            return any(is_owned_by(pod, uid) for uid in own) or not is_older(pod, job)
+
         return Observed(
             job=job,
             children=children,
-            pods=tuple(pod for pod in pods if not is_older(pod, job)),
+            pods=tuple(filter(is_of_this_job, pods)),
             progress=self._progress(key_of(job)),
             now=datetime.now(UTC),
             fresh_token=secrets.token_hex(32),

@@ -623,6 +623,21 @@ def test_foreign_children_and_pods_of_an_earlier_job_are_not_seen(rig):
     rig(test)
 
 
+def test_a_head_is_seen_though_the_clock_of_the_server_that_made_it_is_behind(rig):
+    async def test(rig) -> None:
+        bench = Bench(rig, Plan())
+        batch_job = child("Job", "j-head")
+        bench.stores.owned["Job"].put(batch_job)
+        owner = {"kind": "Job", "uid": batch_job["metadata"]["uid"]}
+        labels, made = {"reef.dev/job": "j"}, "2026-01-01T23:59:58Z"
+        metadata = {"namespace": "ns", "name": "head", "uid": "h", "labels": labels, "creationTimestamp": made}
+        bench.stores.pods.put({"metadata": metadata | {"ownerReferences": [owner]}, "status": {}})
+        await bench.handle()
+        assert [pod["metadata"]["name"] for pod in bench.observed[0].pods] == ["head"]
+
+    rig(test)
+
+
 def test_a_job_that_has_ended_rests_until_its_time_however_early_it_is_looked_at(rig):
     async def test(rig) -> None:
         ended = trim_job(job(5, phase="Succeeded"))
