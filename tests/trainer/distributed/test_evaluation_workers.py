@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from reef.algorithms.impala import IMPALAConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.distributed.node_settings import ELASTIC, OF_POOL, WORKERS_LABEL
 from reef.errors import WorkerError
@@ -63,6 +64,19 @@ def test_evaluation_that_takes_too_long_is_a_warning_with_remedies(ray_cluster, 
         for remedy in ("(1) raise evaluation_sample_timeout_s", "(2) lower", "(3) raise evaluation_num_workers"):
             assert remedy in caplog.text
         assert algorithm.evaluate()["evaluation"]["episodes_this_iter"] == 3, "new workers are started"
+
+
+def test_an_asynchronous_algorithm_evaluates_again_and_again() -> None:
+    settings = IMPALAConfig().environment("CartPole-v1").resources(num_cpus_per_worker=0.5).debugging(seed=0)
+    settings.rollouts(num_rollout_workers=1, rollout_fragment_length=16).training(train_batch_size=32)
+    settings.evaluation(evaluation_interval=1, evaluation_num_workers=1, evaluation_duration=2)
+    with settings.build() as algorithm:
+        versions = set()
+        for _ in range(3):
+            assert algorithm.train()["evaluation"]["episodes_this_iter"] == 2
+            versions.update(algorithm.evaluation.workers.foreach_worker(lambda worker: worker.policy_version)[1:])
+        assert len(versions) == 3, "the newest weights play"
+        assert algorithm.evaluation.workers.num_restarts == 0
 
 
 def test_workers_that_have_no_room_in_the_pods_are_not_waited_for(ray_cluster) -> None:

@@ -64,6 +64,7 @@ class ActorGroup:
         self._room, self._capacity = room, math.inf
         self._may_join_later = patience_s is not None
         self._looked_at, self._crowded = NEVER, False
+        self.has_mailbox = spec.has_mailbox  # whether calls may be sent `at_once`
         self.size = 0  # actors that are wanted
         self.resize(count)
         try:

@@ -257,7 +257,7 @@ class RayWorkers:
             large = sum(vector.nbytes for vector in acting.values()) > SENT_ALONG_BYTES
             self._newest, self._stored = weights, ray.put(acting) if large else acting
         first, self._published = self._published is None, (self._stored, version, timestep)
-        if self._config.asynchronous and not first:
+        if self._config.asynchronous and self._group.has_mailbox and not first:
             # for the next fragment, before those that are requested
             self._group.send("post_weights", *self._published, to=to, at_once=True)
         else:

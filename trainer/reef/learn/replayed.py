@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reef.batch import Rollout, Transitions, cut_ends, transition_arrays
+from reef.batch import SAMPLED_REWARDS, Rollout, Transitions, cut_ends, transition_arrays
 from reef.learn.device import to_device
 from reef.learn.minibatches import in_order
-from reef.learn.sequences import inputs_of, learner_part
+from reef.learn.sequences import inputs_of, learner_part, taken_in
 from reef.nn.dueling import RecurrentQPolicy
 from reef.nn.gradients import Columns, Loss
 from reef.nn.recurrent import BEGINS, PREVIOUS, VALID
@@ -89,7 +89,7 @@ class ReplayedSequences:
         places = np.arange(len(cut))[:, None] + np.cumsum(cut, 0) - cut
         columns = np.arange(cut.shape[1])
         _, cut_columns = np.nonzero(cut)
-        newest = dict(zip(PREVIOUS, (steps.actions, steps.rewards), strict=True))
+        newest = dict(zip(PREVIOUS, taken_in(steps), strict=True))
         longer: dict[str, Array] = {}
         for name, values in inputs.items():
             found = np.zeros((len(cut) + int(cut.sum(0).max()), *values.shape[1:]), values.dtype)
@@ -162,4 +162,5 @@ def in_time(batch: Transitions, policy: RecurrentQPolicy) -> Rollout:
     """Sequences [S, W, ...] as a rollout [W, S, ...]."""
     columns = transition_arrays(batch) | {"mask": batch.extras["mask"]}
     state = {name: batch.extras[name] for name in policy.initial_state(0)}
-    return Rollout(**{name: column.swapaxes(0, 1) for name, column in columns.items()}, state_in=state)
+    extras = {name: batch.extras[name].swapaxes(0, 1) for name in (SAMPLED_REWARDS,) if name in batch.extras}
+    return Rollout(**{name: column.swapaxes(0, 1) for name, column in columns.items()}, extras=extras, state_in=state)

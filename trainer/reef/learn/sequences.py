@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reef.batch import Rollout, cut_ends
+from reef.batch import SAMPLED_REWARDS, Rollout, cut_ends
 from reef.config import AlgorithmConfig
 from reef.learn.device import to_device
 from reef.learn.minibatches import Reading, Rows, repeated, shuffled
@@ -87,7 +87,7 @@ class Sequences:
         ending = {name: extended(name) for name in cut}
         ending["obs"][rows, after] = self._tensor(batch.next_obs[times, columns])
         ending[BEGINS][rows, after] = False
-        for name, taken in zip(PREVIOUS, (batch.actions, batch.rewards), strict=True):
+        for name, taken in zip(PREVIOUS, taken_in(batch), strict=True):
             if name in steps:
                 before = np.concatenate([taken[times, columns][:, None], steps[name][times, columns][:, :-1]], 1)
                 ending[name][rows, after] = self._tensor(before)
@@ -144,12 +144,17 @@ class Sequences:
         return to_device(np.ascontiguousarray(array), self.device)
 
 
+def taken_in(batch: Rollout) -> tuple[Array, Array]:
+    """Actions [T, B, *action] and rewards [T, B] of which the policy reads those before a step, as when it acted."""
+    return batch.actions, batch.extras.get(SAMPLED_REWARDS, batch.rewards)
+
+
 def inputs_of(batch: Rollout) -> dict[str, Array]:
     """What a recurrent policy reads in each step, [T, B, ...]."""
     begins = np.zeros_like(batch.terminated)
     begins[1:] = batch.done[:-1] | ~batch.mask[:-1]
     steps = {"obs": batch.obs, BEGINS: begins}
-    for name, taken in zip(PREVIOUS, (batch.actions, batch.rewards), strict=True):
+    for name, taken in zip(PREVIOUS, taken_in(batch), strict=True):
         if name in batch.state_in:
             steps[name] = previous(taken, batch.state_in[name], batch.done | ~batch.mask)
     return steps

@@ -245,6 +245,6 @@ def cut_at_end(sample: Sample) -> Sample:
     rollouts = {}
     for policy_id, rollout in sample.rollouts.items():
         truncated = rollout.truncated.copy()
-        truncated[-1] = True
+        truncated[-1:] = True  # there may be none
         rollouts[policy_id] = replace(rollout, truncated=truncated)
     return replace(sample, rollouts=rollouts, episodes=[])

@@ -16,6 +16,8 @@ def with_step_values(rollout: Rollout, policy: Any) -> Rollout:
 
     `policy`: one with `acted_values` and `state_values`, which only those successors need that it has not acted on.
     """
+    if not rollout.shape[0]:  # no agent has acted by this policy
+        return rollout
     cut = cut_ends(rollout)
     with torch.inference_mode():
         q_values, values = policy.acted_values(rollout)

@@ -147,7 +147,7 @@ class Inference(ABC):
             raise ConfigError(f"learn_on_batch: {config.label} learns in its rollout workers. Use PPO.")
         if not config.may_train(policy_id):
             raise ConfigError(f"learn_on_batch: {policy_id!r} does not learn: policies_to_train leaves it out.")
-        batch = learnable(samples, self.learner_class, config, policy)
+        batch = learnable(samples, self.learner_class, config.for_policy(policy_id), policy)
         self.publish_weights()  # which takes over those that were set by hand
         batches: Any = {policy_id: batch}
         updates = self.learners.update(batches, self.timestep)

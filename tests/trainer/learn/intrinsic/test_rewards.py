@@ -25,8 +25,11 @@ from reef.batch import Rollout, Transitions
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.learn.intrinsic.random_encoder import neighbour_distances
+from reef.learn.learners import learners_of
 from reef.rollout.exploration import make_exploration
+from reef.rollout.worker import RolloutWorker
 from reef.spaces import Layout
+from reef.types import DEFAULT_POLICY
 
 OBS, THREE = spaces.Box(-9, 9, (3,)), spaces.Discrete(3)
 CURIOUS: dict[str, Any] = {"type": "Curiosity", "feature_dim": 8}
@@ -36,6 +39,20 @@ RANDOM: dict[str, Any] = {"type": "RE3", "embeds_dim": 4, "k_nn": 3}
 def settings(kind: type[AlgorithmConfig] = PPOConfig, exploration: dict[str, Any] = CURIOUS, **training: Any) -> Any:
     config = kind().training(model={"fcnet_hiddens": [8]}, **training).debugging(seed=3)
     return config.exploration(exploration_config=exploration)
+
+
+@pytest.mark.parametrize("exploration", [CURIOUS | {"eta": 100.0}, RANDOM | {"beta": 100.0}])
+def test_a_memory_reads_the_rewards_that_it_read_when_it_acted(exploration: dict[str, Any]) -> None:
+    model = {"use_lstm": True, "lstm_cell_size": 8, "lstm_use_prev_reward": True, "fcnet_hiddens": [8]}
+    config = settings(exploration=exploration, train_batch_size=100, sgd_minibatch_size=100, num_sgd_iter=1)
+    config.training(model=model).environment("CartPole-v1").rollouts(rollout_fragment_length=100)
+    worker = RolloutWorker(config.freeze())
+    (learner,) = learners_of(PPOLearner, config, worker.spaces).values()
+    with torch.no_grad():
+        learner.policy.pi.weight *= 100  # so that what a memory holds changes much
+    worker.set_weights({DEFAULT_POLICY: learner.weights()})
+    stats = learner.update(worker.sample().rollouts[DEFAULT_POLICY], 0).stats
+    assert stats["intrinsic_reward"] > 0.1 and stats["kl"] == pytest.approx(0, abs=1e-6)
 
 
 def rollout(steps: int = 8, columns: int = 4) -> Rollout:

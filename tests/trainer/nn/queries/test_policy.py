@@ -16,9 +16,11 @@ from reef.algorithms.a3c import A3CConfig
 from reef.algorithms.ddpg import DDPGConfig
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
+from reef.batch import Transitions
 from reef.callbacks import SampleBatch
-from reef.config import AlgorithmConfig
+from reef.config import AlgorithmConfig, PolicySpec
 from reef.errors import ConfigError
+from reef.learn.learner import Update
 from reef.nn.make import make_policy
 from reef.rollout.worker import RolloutWorker
 
@@ -180,6 +182,22 @@ def test_a_policy_learns_from_what_workers_sampled(kind: type[AlgorithmConfig], 
         policy.learn_on_batch(algorithm.workers.sample())
         assert max(np.abs(value).max() for value in policy.get_weights().values()) < 0.01, "it went on from zeros"
         assert algorithm.train()["training_iteration"] == 1
+
+
+def test_a_policy_learns_by_its_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"policies": {"p": PolicySpec(config={"gamma": 0.5})}, "policy_mapping_fn": lambda *_, **__: "p"}
+    learned: list[Transitions] = []
+
+    def update(batches: dict[str, Transitions], timestep: int) -> dict[str, Update]:
+        learned.append(batches["p"])
+        return {"p": Update({}, {})}
+
+    env = {"env": "reef.envs.multi_agent:IndependentAgents", "env_config": {"env": "CartPole-v1", "num_agents": 1}}
+    with small(DQNConfig, rollout_fragment_length=40, **env, **own) as algorithm:
+        monkeypatch.setattr(algorithm.learners, "update", update)
+        algorithm.learn_on_batch(algorithm.workers.sample(), "p")
+    (batch,) = learned
+    assert set(batch.extras["discounts"]) == {0.5}
 
 
 def test_what_cannot_be_learned_from_steps_is_refused() -> None:

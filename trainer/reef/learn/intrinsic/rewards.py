@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reef.batch import Rollout, Transitions
+from reef.batch import SAMPLED_REWARDS, Rollout, Transitions
 from reef.learn.device import to_device
 from reef.nn.gradients import Columns
 from reef.types import Array, State, Stats
@@ -37,7 +37,8 @@ class IntrinsicRewards(ABC):
         found, stats = self.of(columns)
         rewards = batch.rewards.copy()
         rewards[valid] += found.cpu().numpy()
-        return replace(batch, rewards=rewards), {"intrinsic_reward": float(found.mean())} | stats
+        extras = {SAMPLED_REWARDS: batch.rewards} | batch.extras
+        return replace(batch, rewards=rewards, extras=extras), {"intrinsic_reward": float(found.mean())} | stats
 
     @abstractmethod
     def of(self, columns: Columns) -> tuple[Tensor, Stats]:

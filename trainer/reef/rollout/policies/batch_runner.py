@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import count, takewhile
 
-import numpy as np
-
 from reef.config import AlgorithmConfig
 from reef.envs.by_policy import Columns
 from reef.envs.vector import StepResult
@@ -36,16 +34,12 @@ class BatchRunner(TurnRunner):
 
     def record(self, t: int, result: StepResult, active: Array | None) -> Array | None:
         """End the rows of the columns that are live in `result`, or broke; the others keep what they act on next."""
-        assert result.live is not None
-        broken, held = result.truncated & ~result.live, self._held
-        counted = super().record(t, result._replace(live=result.live | broken), active)
+        held, counted = self._held, super().record(t, result, active)
         assert self.columns.present is not None
         waiting = ~self.columns.present
         # the filter has learned since, and a connector is not called with what is not present
         if self._held is not result.obs and waiting.any():
             self._held[waiting] = held[waiting]
-        columns = np.flatnonzero(broken if counted is None else broken & counted)
-        self.fragment.mask[self.fragment.rows[columns] - 1, columns] = False
         return counted
 
     def state(self) -> State:

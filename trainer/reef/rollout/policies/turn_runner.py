@@ -83,18 +83,21 @@ class TurnRunner(PolicyRunner):
     def record(self, t: int, result: StepResult, active: Array | None) -> Array | None:
         """End the rows of the columns that are live in `result`, which is not kept in environments that are not active.
 
-        Returns where rewards count, [B] bool; None: everywhere.
+        A row whose result never comes, as its episode was cut off without an observation, is masked: the next episode
+        does not follow the row before. Returns where rewards count, [B] bool; None: everywhere.
         """
         assert result.live is not None
         self._held = self.filtered(result.obs, self.columns.present, update=True)
         counted = None if active is None else active[self.columns.envs]
-        live = result.live if counted is None else result.live & counted
+        done = result.terminated | result.truncated
+        lost = self._open & done & ~result.live
+        live = result.live | lost if counted is None else (result.live | lost) & counted
         fragment, columns = self.fragment, np.flatnonzero(live)
         for column, obs in result.final_obs.items():
             if live[column]:
                 fragment.finals.append((int(fragment.rows[column]), column, self.filtered(obs[None])[0]))
         fragment.complete(columns, t, result.rewards, result.terminated, result.truncated, self._held)
-        done = result.terminated | result.truncated
+        fragment.mask[fragment.rows[columns] - 1, columns] = ~lost[columns]
         self._open[result.live | done] = False
         if self.recurrent or self.episodic is not None:
             if self.episodic is not None:
