@@ -108,8 +108,6 @@ def test_on_one_machine_the_head_s_room_counts_too(document: Any) -> None:
     found, settings = pods(document, [CPU], 1.0, num_rollout_workers=9)
     assert found.rollout_workers_that_fit(settings) == 4
     assert found.rollout_workers_that_fit(settings, on_one_machine=True) == 5
-    found, settings = pods(document, [ONE | {"replicas": 3}], 1.0, num_rollout_workers=9, num_cpus_per_worker=2)
-    assert found.rollout_workers_that_fit(settings, on_one_machine=True) == 2
 
 
 def test_evaluation_workers_and_learners_come_first(document: Any) -> None:

@@ -124,7 +124,7 @@ def local_pods(job: RLTrainingJob) -> Pods | None:
 
 
 def with_workers_that_fit(config: AlgorithmConfig, pods: Pods) -> AlgorithmConfig:
-    """The settings without the rollout workers that have no room in a machine as large as the job's pods."""
+    """The settings without the rollout workers that have no room in the job's pods, of which a local Ray is made."""
     asked = config.num_rollout_workers
     fitting = pods.rollout_workers_that_fit(config, on_one_machine=True)
     if fitting == asked:

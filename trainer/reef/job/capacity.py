@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -74,7 +74,7 @@ class Pods:
     def rollout_workers_that_fit(self, config: AlgorithmConfig, *, on_one_machine: bool = False) -> int:
         """How many of `num_rollout_workers` have room beside all evaluation workers and learners.
 
-        `on_one_machine`: all pods are one node of a local Ray, which takes workers.
+        `on_one_machine`: a local Ray stands for all pods, and the head's part of it takes workers.
 
         Raises:
             ResourceError: not even one has, or an evaluation worker or a learner has none. Where pools were scaled down
@@ -84,8 +84,6 @@ class Pods:
 
         in_head = on_one_machine or self.head_takes_workers(config)
         now, most = self.rooms(in_head=in_head), self.rooms(most_so_far, in_head=in_head)
-        if on_one_machine:
-            now = most = [in_one(now)]
         for demand, count in placed(config, most if may_wait_for_room(config) else now):
             key = demand.count_key
             if count < demand.to_begin:
@@ -118,14 +116,6 @@ def fewest_to_go_on(pool: NodePool, wanted: int) -> int:
 def most_so_far(pool: NodePool, wanted: int) -> int:
     """How many pods of a pool the document wants, or wanted before it was scaled down."""
     return max(pool.replicas, wanted)
-
-
-def in_one(rooms: Iterable[Room]) -> Room:
-    """What several pods offer as one."""
-    total: Room = {}
-    for room in rooms:
-        total |= {name: total.get(name, 0.0) + amount for name, amount in room.items()}
-    return total
 
 
 def placed(config: AlgorithmConfig, rooms: list[Room], *, with_driver: bool = False) -> Iterator[tuple[Demand, int]]:
