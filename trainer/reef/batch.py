@@ -177,9 +177,6 @@ class Sample:
         return replace(self, rollouts={}, agent_steps=steps, gradients=gradients or {})
 
 
-SAMPLED_REWARDS = "sampled_rewards"  # in `extras` where others are learned from: what a memory read when it acted
-
-
 def cut_ends(batch: Rollout) -> Array:
     """[T, B] bool: steps whose true successor is not the next observation, although the episode did not terminate."""
     cut = batch.truncated.copy()

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reef.batch import SAMPLED_REWARDS, Rollout, Transitions, cut_ends, transition_arrays
+from reef.batch import Rollout, Transitions, cut_ends, transition_arrays
 from reef.learn.device import to_device
+from reef.learn.intrinsic.rewards import SAMPLED_REWARDS
 from reef.learn.minibatches import in_order
 from reef.learn.sequences import inputs_of, learner_part, taken_in
 from reef.nn.dueling import RecurrentQPolicy

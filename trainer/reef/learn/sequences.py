@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reef.batch import SAMPLED_REWARDS, Rollout, cut_ends
+from reef.batch import Rollout, cut_ends
 from reef.config import AlgorithmConfig
 from reef.learn.device import to_device
+from reef.learn.intrinsic.rewards import SAMPLED_REWARDS
 from reef.learn.minibatches import Reading, Rows, repeated, shuffled
 from reef.nn.gradients import SHARE, Columns
 from reef.nn.policies import Policy

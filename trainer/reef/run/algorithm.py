@@ -248,13 +248,9 @@ class Algorithm(ChangingPolicies):
         agent_steps = *map(len, sample.rollouts.values()), *sample.agent_steps.values()
         self.counters["num_agent_steps_sampled"] += sum(agent_steps)
 
-    def learn(self, batches: Batches, policy_ids: Collection[PolicyId] | None = None) -> dict[PolicyId, Update]:
-        """Have the learners improve each policy that is trained on its batch; one without a step is left out.
-
-        `policy_ids`: those that learn, where that is decided already.
-        """
-        policy_ids = self.policies_to_learn(batches) if policy_ids is None else policy_ids
-        learned: Any = {policy_id: batches[policy_id] for policy_id in policy_ids}
+    def learn(self, batches: Batches) -> dict[PolicyId, Update]:
+        """Have the learners improve each policy that is trained on its batch; one without a step is left out."""
+        learned: Any = {policy_id: batches[policy_id] for policy_id in self.policies_to_learn(batches)}
         updates = self.learners.update(learned, self.timestep)
         self.events.emit(BatchLearned, updates, batches)
         return updates

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reef.batch import SAMPLED_REWARDS, Rollout, Transitions
+from reef.batch import Rollout, Transitions
 from reef.learn.device import to_device
 from reef.nn.gradients import Columns
 from reef.types import Array, State, Stats
 
 Batch = TypeVar("Batch", Rollout, Transitions)
+SAMPLED_REWARDS = "sampled_rewards"  # in `extras`: those before any was added, which a memory read when it acted
 
 
 class IntrinsicRewards(ABC):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reef.run.events import BatchLearned
 from reef.types import PolicyId, Stats
 
 if TYPE_CHECKING:
@@ -34,8 +35,10 @@ def gradients(algorithm: Algorithm, max_staleness: int) -> dict[PolicyId, Stats]
             staleness = {name: algorithm.policy_version - one.policy_version for name, one in sample.gradients.items()}
             fresh = {name: one for name, one in sample.gradients.items() if staleness[name] <= max_staleness}
             algorithm.counters["num_gradients_dropped"] += len(sample.gradients) - len(fresh)
-            with algorithm.timer("learn"):
-                updates = algorithm.learn(fresh, policy_ids=fresh) if fresh else {}
+            with algorithm.timer("learn"):  # the workers have decided which policies learn
+                updates = algorithm.learners.update(fresh, algorithm.timestep) if fresh else {}
+            if updates:
+                algorithm.events.emit(BatchLearned, updates, fresh)
             algorithm.count_trained(sample.env_steps, sum(len(fresh[policy_id]) for policy_id in updates))
             for policy_id, update in updates.items():
                 found = ages.setdefault(policy_id, [])
