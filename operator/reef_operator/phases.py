@@ -267,5 +267,6 @@ def _obstacles(situation: Situation) -> Iterator[str]:
     # The message of an ended head is part of both.
     if situation.report and situation.report.message not in head.message:
         yield situation.report.message
-    if head.holds and not workers.holds:
+    # Workers that only wait for the head are no obstacle.
+    if not workers.holds and (head.holds or workers.reason not in (Reason.WAITING_FOR_HEAD, Reason.WORKERS_MISSING)):
         yield workers.message

@@ -1027,6 +1027,19 @@ def test_workers_make_room_for_a_head_that_finds_none() -> None:
     assert "Deployment/pole-cpu" in world.kinds()
 
 
+def test_a_pool_without_a_node_is_named_though_the_head_is_not_ready_just_then() -> None:
+    world = new_world(preRunningDeadlineSeconds=30)
+    world.put(head(**ready()))
+    world.put(worker("pole-cpu-1", node="", **unschedulable()))
+    world.put(head(**waiting("ContainerCreating")))
+    world.after(30)
+    message = world.status["message"]
+    assert world.phase == "Failed" and "pod pole-head-a starts" in message and "Unschedulable" in message
+    retried = running_world()
+    retried.put(head(**ended(1, "boom")))
+    assert "pool cpu" not in retried.status["message"], "workers wait for the next head"
+
+
 def test_waiting_begins_anew_after_a_suspension() -> None:
     world = running_world(preRunningDeadlineSeconds=30)
     world.after(100)
