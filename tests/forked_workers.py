@@ -40,7 +40,7 @@ def forked_workers(folder: Path) -> Iterator[Path]:
     from ray._private import services
 
     own, address, command = Path(__file__), folder / "socket", folder / "python"
-    # By a path without what a shell would split: workers with variables of their own are started by one.
+    # By a path without what a shell would split: workers that are not forked may be started by one.
     (folder / "prefix").symlink_to(sys.prefix)
     python = folder / "prefix" / "bin" / Path(sys.executable).name
     command.write_text(

@@ -91,11 +91,11 @@ class DamagedCheckpointError(CheckpointError):
 class WorkerError(ReefError):
     """A worker failed and the fault-tolerance settings do not cover it."""
 
+    in_start = False  # whether it failed to come up
+
 
 class WorkerTimeoutError(WorkerError):
     """A worker gave no answer within its limit and was ended."""
-
-    in_start = False  # it did not come up
 
 
 class PolicyServerError(ReefError):

@@ -64,9 +64,6 @@ def error_of(name: str, failure: Failure, first: Failure, reason: str) -> Worker
         parts.append(f"The first failure was {name} {first.index} in {first.method}(): {what}")
         if first.traceback and not same:
             parts.append(first.traceback.rstrip())
-    error = WorkerError("\n".join(parts))
-    if failure.late:
-        error = WorkerTimeoutError(str(error))
-        error.in_start = failure.method == START
-    error.exit_code, error.statistics = failure.exit_code, failure.statistics
+    error = (WorkerTimeoutError if failure.late else WorkerError)("\n".join(parts))
+    error.exit_code, error.statistics, error.in_start = failure.exit_code, failure.statistics, failure.method == START
     return error
