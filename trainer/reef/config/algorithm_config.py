@@ -264,7 +264,7 @@ class AlgorithmConfig(
         if self._checked:
             return self
         config = self.copy().validate()
-        config.evaluation_config = read_by_evaluation(config.evaluation_config)
+        config.evaluation_config = read_by_evaluation(config)
         config.freeze()
         vars(config)["_checked"] = True
         return config

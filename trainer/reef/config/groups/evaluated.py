@@ -11,6 +11,7 @@ from reef.config.settings import Settings
 from reef.errors import ConfigError
 
 AS_TRAINED = ("model", "observation_filter", "preprocessor_pref", "action_mask_key")  # weights fit no others
+FIX = "has no effect, as evaluation learns nothing. Remove it, or set it for training"
 # Settings that evaluation does not read, with what to do about them there.
 OF_TRAINING = {
     "num_rollout_workers": "evaluation_num_workers says how many workers evaluate. Remove it",
@@ -18,12 +19,30 @@ OF_TRAINING = {
     "the hook on_evaluate_start",
 } | dict.fromkeys(
     (
-        "lr", "optimizer", "grad_clip", "grad_clip_by", "train_batch_size_per_learner", "learner_connector",
         "num_learner_workers", "num_cpus_per_learner_worker", "num_gpus_per_learner_worker", "policies_to_train",
-        "torch_compile_learner", "sample_async", "logger_creator", "logger_config",
+        "torch_threads_per_learner", "torch_compile_learner", "torch_compile_learner_what_to_compile",
+        "torch_compile_learner_dynamo_backend", "torch_compile_learner_dynamo_mode", "replay_mode", "sample_async",
+        "logger_creator", "logger_config",
     ),
-    "has no effect, as evaluation learns nothing. Remove it, or set it for training",
+    FIX,
 )  # fmt: skip
+GROUPS_OF_TRAINING = ("reporting", "checkpointing")  # whole groups that evaluation does not read
+READ_TO_ACT = ("gamma", "sigma0", "max_requests_in_flight_per_sampler_worker")  # of the group training
+
+
+def why_of_training(settings: Any, key: str) -> str | None:
+    """What to do about a key that only training reads; None for one that evaluation reads, or may only repeat.
+
+    Whether a person's own algorithm reads its settings when it acts is not known: they are taken.
+    """
+    if key in OF_TRAINING:
+        return OF_TRAINING[key]
+    group = settings.groups.get(key)
+    if group == "training" and key not in (*READ_TO_ACT, *AS_TRAINED, *settings.of_the_network):
+        name = settings.by_key[key].name if key in settings.by_key else key
+        declared = (kind for kind in type(settings).__mro__ if name in vars(kind))
+        return FIX if any(kind.__module__.startswith("reef.") for kind in declared) else None
+    return FIX if group in GROUPS_OF_TRAINING else None
 
 
 def as_changes(value: Any) -> Any:
@@ -31,12 +50,17 @@ def as_changes(value: Any) -> Any:
     if not isinstance(value, Settings):
         return value
     changed = value.changed()
-    return {key: changed[key] for key in changed if value.groups[key] != "evaluation" and key not in OF_TRAINING}
+    return {
+        key: changed[key]
+        for key in changed
+        if value.groups[key] != "evaluation" and why_of_training(value, key) is None
+    }
 
 
-def read_by_evaluation(changes: dict[str, Any]) -> dict[str, Any]:
+def read_by_evaluation(settings: Any) -> dict[str, Any]:
     """A checked `evaluation_config` without settings that it may only repeat: those of training may change later."""
-    return {key: value for key, value in changes.items() if key not in OF_TRAINING}
+    changes = settings.evaluation_config
+    return {key: value for key, value in changes.items() if why_of_training(settings, key) is None}
 
 
 def evaluation_problems(config: Any) -> Iterator[str]:
@@ -61,8 +85,9 @@ def _problems_of_changes(config: Any, changed: Any) -> Iterator[str]:
                 f"of evaluation workers. Set {key} beside it: .evaluation({key}=...)."
             )
     for key in config.evaluation_config:
-        if key in OF_TRAINING and (value := getattr(changed, key)) != getattr(config, key):
-            yield f"evaluation_config.{key}={value!r}: {OF_TRAINING[key]}."
+        why = why_of_training(config, key)
+        if why is not None and (value := getattr(changed, key)) != getattr(config, key):
+            yield f"evaluation_config.{key}={value!r}: {why}."
     for key in (*AS_TRAINED, *config.of_the_network):
         trained, evaluated = getattr(config, key), getattr(changed, key)
         if evaluated != trained:
