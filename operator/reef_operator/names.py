@@ -36,7 +36,7 @@ REFUSAL = "reef.dev/refusal"
 # Likewise: the job has ended, and its document is not cached.
 SHORTENED = "reef.dev/shortened"
 DOCUMENT_KEY = "job.json"
-_SCALE = {"replicas", "min_replicas", "rollout_workers"}  # these fields of a pool may change without new pods
+_SCALE = {"replicas", "min_replicas", "rollout_workers"}  # may change without new pods; but for rollout_workers from or to 0
 
 
 def document(job: str) -> str:
@@ -114,7 +114,8 @@ def pool_hash(spec: JobSpec, pool: NodePool) -> str:
     """
     made_from = pool.model_dump(mode="json", by_alias=True, exclude=_SCALE, exclude_defaults=True)
     secret = [spec.worker_secret] if spec.worker_secret else []
-    return _hash([made_from, spec.image, spec.image_pull_policy, spec.image_pull_secrets, *secret])
+    for_learners = [] if pool.rollout_workers else ["no rollout workers"]
+    return _hash([made_from, spec.image, spec.image_pull_policy, spec.image_pull_secrets, *secret, *for_learners])
 
 
 def head_hash(spec: JobSpec) -> str:

@@ -160,10 +160,10 @@ def _pools(situation: Situation, readable: bool) -> Iterator[Action]:
         # The head only serves its last metrics and needs no workers.
         yield from delete_pools(situation)
         return
+    if not readable:
+        return
     if (due := _crowded_out_due(situation)) and situation.observed.now >= due:
         yield from delete_pools(situation)
-        return
-    if not readable:
         return
     wanted = {names.pool(situation.name, pool.name): pool for pool in situation.spec.workers}
     for name, deployment in situation.deployments.items():
@@ -174,9 +174,14 @@ def _pools(situation: Situation, readable: bool) -> Iterator[Action]:
 
 
 def _crowded_out_due(situation: Situation) -> datetime | None:
-    """Return when the workers make room for a head without a node: they may hold its resources, and are idle anyway."""
+    """Return when the workers make room for a head without a node: they may hold its resources, and are idle anyway.
+
+    Also for one that is not even created, or not let in by a queue: they may hold its quota.
+    """
     head = situation.live_head
-    if head is None or pods.is_scheduled(head) or not pods.is_unschedulable(head):
+    if head is None:
+        return missing_head_due(situation)
+    if pods.is_scheduled(head) or not pods.has_no_node(head):
         return None
     return pods.created(head) + timedelta(seconds=CROWDED_OUT_S)
 

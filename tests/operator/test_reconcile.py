@@ -546,6 +546,8 @@ def test_an_edit_that_a_head_does_not_take_is_answered_whatever_it_waits_for(sta
     message = world.condition("HeadReady")["message"]
     assert "spec.head or spec.faultTolerance, spec.image was changed" in message
     assert message.endswith("the change takes effect when the job is suspended and resumed")
+    world.edit(stop={"no_such_metric_": "text"})
+    assert "spec.image" not in world.condition("HeadReady")["message"], "by a refused document nothing takes effect"
 
 
 def test_a_failed_head_is_retried_and_workers_stay() -> None:
@@ -1024,6 +1026,36 @@ def test_workers_make_room_for_a_head_that_finds_none() -> None:
     world.after(1)
     assert "Deployment/pole-cpu" not in world.kinds() and world.phase == "Retrying"
     world.put(head("pole-head-b", created=10, **waiting("ContainerCreating")))
+    assert "Deployment/pole-cpu" in world.kinds()
+
+
+def test_workers_make_room_in_the_quota_for_a_head_that_is_not_even_created() -> None:
+    world = running_world()
+    world.lose("pole-head-a")
+    world.after(59)
+    assert "Deployment/pole-cpu" in world.kinds()
+    world.after(1)
+    assert "Deployment/pole-cpu" not in world.kinds() and world.phase == "Retrying"
+
+
+def test_workers_make_room_for_a_head_that_a_queue_does_not_let_in() -> None:
+    world = running_world()
+    world.put(head(**ended(137)))
+    held = gated("kueue.x-k8s.io/admission")
+    held["metadata"]["name"] = held["metadata"]["uid"] = "pole-head-b"
+    world.put(held)
+    world.after(119)
+    assert "Deployment/pole-cpu" in world.kinds()
+    world.after(1)
+    assert "Deployment/pole-cpu" not in world.kinds()
+
+
+def test_workers_of_a_document_that_cannot_be_read_stay_whatever_the_head_waits_for() -> None:
+    """Nobody would make them again."""
+    world = unreadable_world()
+    world.put(head(**ended(137)))
+    world.put(head("pole-head-b", node="", created=10, **unschedulable()))
+    world.after(300)
     assert "Deployment/pole-cpu" in world.kinds()
 
 

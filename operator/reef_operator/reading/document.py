@@ -224,7 +224,7 @@ def _readable(*specs: Any) -> RLTrainingJob:
             more = {**document, "spec": {**document["spec"], field: spec[field]}}
             with contextlib.suppress(ConfigError):
                 job, document = job_from_document(more), more
-    return job
+    return _folded(job)
 
 
 def _refused(sources: Sources, kept: tuple[dict[str, Any], RLTrainingJob] | None, problem: str) -> Resolved:

@@ -72,10 +72,9 @@ def is_scheduled(pod: Object) -> bool:
     return bool(pod.get("spec", {}).get("nodeName"))
 
 
-def is_unschedulable(pod: Object) -> bool:
-    """Whether the scheduler finds no node for the pod."""
-    scheduled = _condition(pod, "PodScheduled")
-    return scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
+def has_no_node(pod: Object) -> bool:
+    """Whether the scheduler finds no node for the pod, or may not look for one yet."""
+    return _condition(pod, "PodScheduled").get("status") == "False"
 
 
 def has_ended(pod: Object) -> bool:
@@ -153,9 +152,9 @@ def problem(pod: Object) -> Problem | None:
     if disruption.get("status") == "True":
         return Problem(Reason.EVICTED, _sentence(disruption.get("reason"), disruption.get("message")))
     scheduled = _condition(pod, "PodScheduled")
-    if is_unschedulable(pod):
+    if has_no_node(pod) and scheduled.get("reason") == "Unschedulable":
         return Problem(Reason.UNSCHEDULABLE, _sentence("Unschedulable", scheduled.get("message")))
-    if scheduled.get("status") == "False" and (gates := pod.get("spec", {}).get("schedulingGates")):
+    if has_no_node(pod) and (gates := pod.get("spec", {}).get("schedulingGates")):
         return Problem(Reason.SCHEDULING_GATED, _of_gated(gates))
     if found := next((found for container in _containers(pod) if (found := _container_problem(pod, container))), None):
         return found

@@ -117,7 +117,7 @@ def _not_in_effect(situation: Situation) -> str:
         return ""
     changed = [] if made_from == names.head_hash(situation.spec) else ["spec.head or spec.faultTolerance"]
     asked = situation.resolved.sources.spec
-    if isinstance(asked, Mapping):
+    if isinstance(asked, Mapping) and situation.resolved.accepted.reason is not Reason.INVALID_DOCUMENT:
         changed += [f"spec.{key}" for key in IMAGE if key in asked and asked[key] != document["spec"].get(key)]
     if not changed:
         return ""

@@ -277,6 +277,7 @@ def pool_hash(blueprint: Blueprint) -> str:
         ({"replicas": 9}, True),
         ({"minReplicas": 0}, True),
         ({"rolloutWorkers": 3}, True),
+        ({"rolloutWorkers": 0}, False),  # which its pods' Ray is told when it starts
         ({"nodeSelector": {"a": "b"}}, False),
         ({"gpu": {"count": 1}}, False),
         ({"template": {"spec": {"hostNetwork": True}}}, False),
