@@ -77,8 +77,9 @@ def test_a_batch_is_one_step() -> None:
     assert len(minibatch["actions"]) == 6
 
 
-def test_without_a_critic_the_advantages_are_the_returns() -> None:
-    one = learner(PGConfig, gamma=0.5)
+@pytest.mark.parametrize("settings", [{}, {"lambda_": 0.5}])
+def test_without_a_critic_the_advantages_are_the_returns(settings: dict[str, Any]) -> None:
+    one = learner(PGConfig, gamma=0.5, **settings)
     columns = one.prepare(rollout(3, 2))
     np.testing.assert_allclose(columns["advantages"].reshape(3, 2), [[1.75, 1.75], [1.5, 1.5], [1.0, 1.0]])
 

@@ -97,3 +97,11 @@ def test_names():
         make_filter("MeanStdFiltr", VECTOR)
     with pytest.raises(ConfigError, match="floating-point"):
         make_filter("MeanStdFilter", Layout.of(spaces.Box(0, 255, (8, 8, 3), np.uint8)))
+
+
+def test_the_first_other_value_of_an_element_that_was_constant_is_not_magnified():
+    """Such as a flag of the last observation, which never enters the statistics."""
+    mean_std = MeanStdFilter(VECTOR)
+    for batch in batches(20):
+        mean_std(batch * np.array([1.0, 0.0], np.float32))
+    np.testing.assert_allclose(mean_std(np.array([[5.0, 1.0]], np.float32), update=False)[:, 1], [1.0])

@@ -38,6 +38,11 @@ class ActorCriticConfig(AlgorithmConfig):
     )
     normalize_advantages: bool = setting(True, "Scale the advantages of a train batch to mean 0, deviation 1")
 
+    @property
+    def trace_decay(self) -> float:
+        """GAE's lambda as it is used: without a critic there are only whole returns to learn from."""
+        return self.lambda_ if self.use_gae and self.use_critic else 1.0
+
     def problems(self) -> Iterator[str]:
         """Yield contradictions between these settings."""
         yield from super().problems()
@@ -54,7 +59,7 @@ class ActorCriticConfig(AlgorithmConfig):
         if not self.use_gae:
             yield from ignored(self, "without use_gae", "lambda_")
         if not self.use_critic:
-            yield from ignored(self, "without use_critic", "vf_loss_coeff")
+            yield from ignored(self, "without use_critic", "vf_loss_coeff", "lambda_", "use_gae")
         if self.model.memories:
             reason = "with a recurrent model, whose actor and critic share all but their last layers"
             yield from ignored(self, reason, *FOR_ACTOR_CRITICS)
@@ -103,7 +108,7 @@ class ActorCriticLearner(Learner[Rollout]):
             batch.terminated,
             batch.truncated,
             self.config.gamma,
-            self.config.lambda_ if self.config.use_gae else 1.0,
+            self.config.trace_decay,
             batch.mask,
         )
 

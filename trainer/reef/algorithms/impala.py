@@ -168,7 +168,7 @@ class IMPALALearner(A2CLearner):
             batch.terminated,
             batch.truncated,
             config.gamma,
-            config.lambda_ if config.use_gae else 1.0,
+            config.trace_decay,
             config.vtrace_clip_rho_threshold,
             config.vtrace_clip_pg_rho_threshold,
             batch.mask,
