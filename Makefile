@@ -9,7 +9,7 @@ RUN_ARGS ?=
 TEST_ARGS ?=
 LEARN_ARGS ?=
 # Two processes, each with a Kubernetes of its own; but one where KUBECONFIG gives it.
-TEST_CLUSTER = $(RUN) pytest -q -x --durations=20 $(if $(KUBECONFIG),,-n 2 --dist loadfile) tests/cluster
+TEST_CLUSTER = $(RUN) pytest -q -x --durations=20 $(if $(KUBECONFIG),,-n 2 --dist loadfile --no-loadscope-reorder) tests/cluster
 
 # A page is tested in a real browser, where there is one or where it can be installed.
 BROWSER = command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || { \

@@ -36,7 +36,11 @@ REFUSAL = "reef.dev/refusal"
 # Likewise: the job has ended, and its document is not cached.
 SHORTENED = "reef.dev/shortened"
 DOCUMENT_KEY = "job.json"
-_SCALE = {"replicas", "min_replicas", "rollout_workers"}  # may change without new pods; but for rollout_workers from or to 0
+_SCALE = {
+    "replicas",
+    "min_replicas",
+    "rollout_workers",
+}  # may change without new pods; but for rollout_workers from or to 0
 
 
 def document(job: str) -> str:

@@ -19,19 +19,27 @@ from kube.cluster import Cluster, OwnCluster, given_cluster, used_cluster
 from kube.progress import ClusterError, NoClusterError, say, wait_until
 
 TEST_S = 600  # for a test that names no other limit
+# Files that take minutes, the longest first: with one of them as the last, one process would wait for the other.
+LONGEST = ("lifecycle", "training", "operator_faults", "wrong_jobs", "chart", "images", "node", "external", "sweep")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test of this folder that uses the cluster is marked so, and its limit is for itself.
+    """Every test of this folder that uses the cluster is marked so, and its limit is for itself; long ones come first.
 
     Programs and images are made when the first test asks for them, and have limits of their own.
     """
+    places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)) if _is_here(item) else len(places))
     for item in items:
-        if Path(__file__).parent in item.path.parents and "cluster" in getattr(item, "fixturenames", ()):
+        if _is_here(item) and "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
             limit = item.get_closest_marker("timeout")
             item.add_marker(pytest.mark.timeout(limit.args[0] if limit else TEST_S, func_only=True))
+
+
+def _is_here(item: pytest.Item) -> bool:
+    return Path(__file__).parent in item.path.parents
 
 
 @pytest.hookimpl(wrapper=True)

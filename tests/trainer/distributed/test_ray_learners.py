@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from ray.util import placement_group_table
 from recorded import recorded
 from torch.distributed import TCPStore
 
@@ -24,6 +25,7 @@ from reef.batch import Rollout, Transitions
 from reef.distributed import ray_learners
 from reef.distributed.node_settings import ELASTIC, OF_POOL, WORKERS_LABEL
 from reef.distributed.ray_learners import LearnerProcess, RayLearners
+from reef.distributed.resources import reserve
 from reef.errors import EXIT_WRONG_USE, ResourceError, WorkerError
 from reef.learn.learners import local_learners
 from reef.run.process.deadline import Deadline, Overdue
@@ -64,6 +66,21 @@ def test_rollout_workers_leave_room_where_a_learner_alone_fits(ray_cluster: Any)
     try:
         with config(**asked, **more, num_cpus_per_worker=1).build() as algorithm:
             assert algorithm.train()["num_env_steps_trained"] == 64
+    finally:
+        for node in reversed(nodes):
+            ray_cluster.remove_node(node)
+
+
+def test_learners_are_in_the_pods_for_them_though_others_have_more_room(ray_cluster: Any) -> None:
+    nodes = [ray_cluster.add_node(num_cpus=0, resources={ELASTIC: 1})]
+    nodes += [ray_cluster.add_node(num_cpus=16, labels={WORKERS_LABEL: OF_POOL}), ray_cluster.add_node(num_cpus=2)]
+    settings = config(worker_restore_timeout_s=20.0)
+    try:
+        for count, apart in ((2, True), (8, False)):
+            placed = reserve(settings, [{"CPU": 1.0}] * count, 1, for_learners=True)
+            where = placement_group_table(placed._group)["bundles_to_node_id"].values()
+            placed.remove()
+            assert (nodes[1].node_id not in where) is apart
     finally:
         for node in reversed(nodes):
             ray_cluster.remove_node(node)

@@ -294,14 +294,18 @@ def test_workers_come_and_go_with_nodes(ray_cluster, caplog):
         assert list(lacking_room(settings)) == []
         beside = settings.copy().evaluation(evaluation_num_workers=2)
         assert list(lacking_room(beside)) == [
-            "the pods that have joined have no room for one of num_rollout_workers=3 (num_cpus_per_worker 1) and "
-            "one of evaluation_num_workers=2 (num_cpus_per_worker 1) at once: scale a pool up"
+            "the pods that have joined have no room for 1 of num_rollout_workers=3 (num_cpus_per_worker 1) and "
+            "1 of evaluation_num_workers=2 (num_cpus_per_worker 1) at once: scale a pool up"
         ]
         assert counts(made) == (1, 2, 0)
         assert steps(made) == {1: 64}
         for _ in range(2):
             come()
         assert list(lacking_room(beside)) == [], "one evaluation worker plays on"
+        learning = beside.copy().resources(num_learner_workers=20)
+        assert list(lacking_room(learning)) == [], "where the learners are is not known"
+        (before,) = lacking_room(learning, has_learners=False)
+        assert "20 of num_learner_workers=20 (num_cpus_per_learner_worker 1) at once" in before
         until_healthy(made, 3)
         assert steps(made) == {1: 22, 2: 22, 3: 20}
         assert (counts(made), made.num_restarts) == ((3, 0, 0), 0)

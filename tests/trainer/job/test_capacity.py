@@ -90,6 +90,13 @@ def test_rollout_workers_are_not_in_pods_for_learners(document: Any) -> None:
     assert fitting(document, [CPU, GPU | {"resources": {"requests": {"cpu": 8}}}], num_rollout_workers=9, **asked) == 4
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_learners_leave_the_pods_that_take_workers_to_those(document: Any, first: int) -> None:
+    pools = [CPU | {"replicas": 1}, {"name": "learners", "rolloutWorkers": 0, "resources": {"requests": {"cpu": 2}}}]
+    asked = {"num_learner_workers": 2, "num_rollout_workers": 1, "num_cpus_per_worker": 2}
+    assert fitting(document, [pools[first], pools[1 - first]], **asked) == 1
+
+
 def test_a_job_that_was_scaled_down_is_not_wrong_when_its_head_begins_anew(document: Any) -> None:
     """It waits for more pods, or goes on with these."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reef.api import job_from_document
-from reef.errors import ReefError
+from reef.errors import ReefError, ResourceError
 from reef.job.cluster import Node
 from reef.job.head import checked_process, checked_sweep
 
@@ -122,6 +122,21 @@ def test_everything_wrong_is_found_before_ray_starts(document, changes, expected
         checked_sweep(job, checked_process(job, node).config, node)
     assert expected in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("changes", [{"tune": GRID, "config": {"num_cpus_for_local_worker": 2}}, {"config": {
+    "num_rollout_workers": 2, "num_cpus_per_worker": 3}}])  # fmt: skip
+def test_a_job_that_has_begun_is_not_wrong_for_lack_of_pods(document, changes, caplog):
+    """They were scaled away since, or it would not have begun."""
+    node = Node(ip="127.0.0.1", cpus=1, gpus=0, object_store=None)
+    job = job_from_document(document(workers=[{"name": "cpu", "replicas": 1}], **changes))
+    with pytest.raises(ResourceError):
+        checked_sweep(job, checked_process(job, node).config, node)
+    local = checked_process(job, node, begun=True)
+    plan = checked_sweep(job, local.config, node, begun=True)
+    assert (plan is None) == ("tune" not in changes)
+    assert local.config.num_rollout_workers == changes["config"].get("num_rollout_workers", 0)
+    assert "the job goes on when there are more pods: " in caplog.text
 
 
 def test_without_a_number_in_the_settings_a_trial_has_no_rollout_workers(document):

@@ -140,7 +140,7 @@ class RayLearners:
         limits = {"request_timeout_s": self._limit_s, "max_requests_in_flight": MOST_SUBMITTED}
         settings = FaultTolerance.of(config, **limits)
         first = 1 + config.evaluation_num_workers + config.num_rollout_workers  # as in `trial_bundles`
-        self._placement = reserve(config, [learner_bundle(config)] * count, first, deadline)
+        self._placement = reserve(config, [learner_bundle(config)] * count, first, deadline, for_learners=True)
         spec = ActorSpec(
             name="learner",
             target=LearnerProcess,

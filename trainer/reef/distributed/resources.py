@@ -142,27 +142,33 @@ def may_wait_for_room(config: AlgorithmConfig) -> bool:
 def fitting(asked: Iterable[Demand], nodes: Iterable[Mapping[str, float]]) -> dict[str, int]:
     """How many processes of each demand have room on nodes with these resources and labels, by `count_key`.
 
-    Rollout workers come last: training goes on with fewer of them, and with fewer of nothing else.
+    Rollout workers come last: training goes on with fewer of them, and with fewer of nothing else. Each is where others
+    are the least likely to find room: outside the pools that take workers and the head, and on the smallest nodes.
     """
     free = [dict(node) for node in nodes]
     counts: dict[str, int] = {}
     for demand in sorted(asked, key=lambda one: one.count_key == ROLLOUT_WORKERS):
         placed = 0
-        allowed = [node for node in free if WORKERS_LABEL in node or not demand.in_pools]
-        while placed < demand.count and _take(allowed, demand.bundle):
-            placed += 1
+        for node in sorted(free, key=_useful_to_others):
+            if WORKERS_LABEL in node or not demand.in_pools:
+                while placed < demand.count and _take(node, demand.bundle):
+                    placed += 1
         counts[demand.count_key] = placed
     return counts
 
 
-def _take(free: Iterable[Bundle], bundle: Bundle) -> bool:
-    """Take `bundle` out of the first node that has room for it."""
-    for node in free:
-        if all(node.get(name, 0.0) >= amount - 1e-9 for name, amount in bundle.items()):
-            for name, amount in bundle.items():
-                node[name] -= amount
-            return True
-    return False
+def _useful_to_others(node: Bundle) -> tuple[bool, bool, float, float]:
+    is_head = ELASTIC in node
+    return WORKERS_LABEL in node or is_head, is_head, node.get("GPU", 0.0), node.get("CPU", 0.0)
+
+
+def _take(node: Bundle, bundle: Bundle) -> bool:
+    """Take `bundle` out of a node; returns whether it has room for it."""
+    has_room = all(node.get(name, 0.0) >= amount - 1e-9 for name, amount in bundle.items())
+    if has_room:
+        for name, amount in bundle.items():
+            node[name] -= amount
+    return has_room
 
 
 def missing(asked: Sequence[Demand], available: Mapping[str, float]) -> Iterator[str]:
@@ -236,16 +242,17 @@ def _nodes() -> list[Bundle]:
     return sorted(nodes, key=lambda resources: ELASTIC in resources)
 
 
-def lacking_room(config: AlgorithmConfig) -> Iterator[str]:
+def lacking_room(config: AlgorithmConfig, *, has_learners: bool = True) -> Iterator[str]:
     """Why the nodes that are there do not do for training to go on, as a person would read it; nothing if they do.
 
-    Learners are not counted: where Ray has placed them, in pools or in the head, is not known.
+    Learners that are there already, by `has_learners`, are not counted: where Ray has placed them, in pools or in the
+    head, is not known.
     """
-    nodes, asked = _nodes(), [demand for demand in demands(config) if demand.in_pools]
+    nodes, asked = _nodes(), [demand for demand in demands(config) if demand.in_pools or not has_learners]
     if config.num_rollout_workers and not any(WORKERS_LABEL in node for node in nodes):
         yield "no pod that takes rollout workers has joined: scale a pool up"
     elif not have_room_to_go_on(asked, nodes):
-        each = " and ".join(f"one of {one.count_key}={one.count} ({one.needs})" for one in asked)
+        each = " and ".join(f"{one.to_go_on} of {one.count_key}={one.count} ({one.needs})" for one in asked)
         yield f"the pods that have joined have no room for {each} at once: scale a pool up"
 
 
@@ -289,10 +296,20 @@ class Placement(TrialPlacement):
     """
 
     def __init__(
-        self, bundles: Sequence[Bundle], strategy: str, wait_s: float, deadline: Deadline | None = None
+        self,
+        bundles: Sequence[Bundle],
+        strategy: str,
+        wait_s: float,
+        deadline: Deadline | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
-        """`strategy`: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD. Raises ResourceError after `wait_s` seconds."""
-        super().__init__(bundles, placement_group([bundle or EMPTY_BUNDLE for bundle in bundles], strategy=strategy))
+        """`strategy`: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD. Raises ResourceError after `wait_s` seconds.
+
+        `labels`: which nodes may have them, as Ray's label selectors.
+        """
+        reserved = [bundle or EMPTY_BUNDLE for bundle in bundles]
+        selectors = [dict(labels) for _ in bundles] if labels else None
+        super().__init__(bundles, placement_group(reserved, strategy=strategy, bundle_label_selector=selectors))
         self._deadline = deadline or Deadline()
         try:
             self._await_room(strategy, wait_s)
@@ -335,15 +352,30 @@ def in_a_trial() -> bool:
 
 
 def reserve(
-    config: AlgorithmConfig, bundles: Sequence[Bundle], first: int, deadline: Deadline | None = None
+    config: AlgorithmConfig,
+    bundles: Sequence[Bundle],
+    first: int,
+    deadline: Deadline | None = None,
+    *,
+    for_learners: bool = False,
 ) -> TrialPlacement:
-    """Reserve room for these processes; in a trial it is there already, from the place `first` on."""
+    """Reserve room for these processes; in a trial it is there already, from the place `first` on.
+
+    `for_learners`: outside the pools that take workers, if there are pods enough for them alone.
+    """
     if (trial := get_current_placement_group()) is not None:
         return TrialPlacement(bundles, trial, first)
     strategy, wait_s = config.placement_strategy, config.worker_restore_timeout_s
     if is_elastic() and not strategy.startswith("STRICT"):  # all pods together have room: those that lack it will come
         wait_s = math.inf
-    return Placement(bundles, strategy, wait_s, deadline)
+    labels = {WORKERS_LABEL: f"!{OF_POOL}"} if for_learners and _fit_apart(bundles) else None
+    return Placement(bundles, strategy, wait_s, deadline, labels)
+
+
+def _fit_apart(bundles: Sequence[Bundle]) -> bool:
+    """Whether the nodes of pools that take no workers have room for all these equal processes."""
+    apart = [node for node in _nodes() if WORKERS_LABEL not in node and ELASTIC not in node]
+    return is_elastic() and fitting([Demand(len(bundles), "", bundles[0], {})], apart)[""] == len(bundles)
 
 
 def actor_options(bundle: Bundle, strategy: Any) -> dict[str, Any]:

@@ -71,20 +71,18 @@ class Pods:
         goes_on_by_help = have_room_to_go_on(asked, fewest_helped) and not have_room_to_go_on(asked, fewest)
         return begins_by_help or goes_on_by_help
 
-    def rollout_workers_that_fit(self, config: AlgorithmConfig, *, on_one_machine: bool = False) -> int:
-        """How many of `num_rollout_workers` have room beside all evaluation workers and learners.
+    def check(self, config: AlgorithmConfig, *, on_one_machine: bool = False) -> None:
+        """Raise ResourceError if no rollout worker has room, or an evaluation worker or a learner has none.
+
+        Where pools were scaled down after the document was written, as many pods count as it says: room may come again.
 
         `on_one_machine`: a local Ray stands for all pods, and the head's part of it takes workers.
-
-        Raises:
-            ResourceError: not even one has, or an evaluation worker or a learner has none. Where pools were scaled down
-                after the document was written, as many pods count as it says: room may come again.
         """
-        from reef.distributed.resources import ROLLOUT_WORKERS, may_wait_for_room
+        from reef.distributed.resources import may_wait_for_room
 
         in_head = on_one_machine or self.head_takes_workers(config)
-        now, most = self.rooms(in_head=in_head), self.rooms(most_so_far, in_head=in_head)
-        for demand, count in placed(config, most if may_wait_for_room(config) else now):
+        count_pods: Count = as_written if may_wait_for_room(config) else lambda _, wanted: wanted
+        for demand, count in placed(config, self.rooms(count_pods, in_head=in_head)):
             key = demand.count_key
             if count < demand.to_begin:
                 raise ResourceError(
@@ -92,7 +90,14 @@ class Pods:
                     f"{demand.needs}. Lower {key}, let each process reserve less, or give spec.workers more or larger "
                     "pods."
                 )
-        counts = {demand.count_key: count for demand, count in placed(config, now)}
+
+    def rollout_workers_that_fit(self, config: AlgorithmConfig, *, on_one_machine: bool = False) -> int:
+        """How many of `num_rollout_workers` have room beside all evaluation workers and learners; as `check`."""
+        from reef.distributed.resources import ROLLOUT_WORKERS
+
+        self.check(config, on_one_machine=on_one_machine)
+        rooms = self.rooms(in_head=on_one_machine or self.head_takes_workers(config))
+        counts = {demand.count_key: count for demand, count in placed(config, rooms)}
         return counts.get(ROLLOUT_WORKERS, config.num_rollout_workers)  # those that reserve nothing always fit
 
     def check_trials(self, plan: Plan) -> None:
@@ -113,8 +118,8 @@ def fewest_to_go_on(pool: NodePool, wanted: int) -> int:
     return pool.least(wanted)
 
 
-def most_so_far(pool: NodePool, wanted: int) -> int:
-    """How many pods of a pool the document wants, or wanted before it was scaled down."""
+def as_written(pool: NodePool, wanted: int) -> int:
+    """How many pods of a pool the document wants, or wanted before `spec.replicas` scaled it down."""
     return max(pool.replicas, wanted)
 
 

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from reef.api import RLTrainingJob, load_job
 from reef.distributed.node_settings import address_of
-from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, ConfigError, ReefError
+from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, ConfigError, ReefError, ResourceError
 from reef.job.capacity import Pods
 from reef.job.cluster import Node, RayProcess, number, required
 from reef.job.progress import HeadState, TerminationMessage
@@ -42,7 +42,7 @@ from reef.logs import WITH_TIME, log_to_stderr
 from reef.output import named_stdout, output_shown
 from reef.run.prometheus import MetricsServer
 from reef.run.signals import StopSignals, Terminated, raise_on_sigterm
-from reef.storage.object_store import RemoteFolder, is_uri
+from reef.storage.object_store import MARKER, RemoteFolder, is_uri
 
 if TYPE_CHECKING:
     from reef.api.pods import RuntimeEnv
@@ -141,11 +141,9 @@ def head(
     head_state.final_codes = (EXIT_OK, *job.spec.fault_tolerance.no_retry_exit_codes)
     signals.patience_s = job.spec.fault_tolerance.termination_grace_period_seconds / 2
     take_runtime_env(job.spec.runtime_env)
-    local = checked_process(job, pod.node, termination.write)
-    plan = checked_sweep(job, local.config, pod.node)
-    storage_path, name = pod.results_of(job)
-    if is_uri(storage_path):
-        (RemoteFolder(storage_path) / name).check()  # before anything waits for workers
+    begun = has_begun(*pod.results_of(job))  # which asks the object store too, before anything waits for workers
+    local = checked_process(job, pod.node, termination.write, begun=begun)
+    plan = checked_sweep(job, local.config, pod.node, begun=begun)
     stack.enter_context(output_shown())
     from reef.distributed.resources import demands
 
@@ -176,25 +174,49 @@ def take_runtime_env(runtime_env: RuntimeEnv) -> None:
     sys.path[:0] = runtime_env.import_path
 
 
-def checked_process(job: RLTrainingJob, node: Node, say: Callable[[int, str], None] | None = None) -> RolloutWorker:
+def has_begun(storage_path: str, name: str) -> bool:
+    """Whether an earlier head left results in this place; StorageError for an object store that cannot be used."""
+    if not is_uri(storage_path):
+        return (Path(storage_path) / name).is_dir()
+    folder = (RemoteFolder(storage_path) / name).check()
+    return bool(folder.folders() or folder.own_files().keys() - {MARKER})
+
+
+def checked_process(
+    job: RLTrainingJob, node: Node, say: Callable[[int, str], None] | None = None, *, begun: bool = False
+) -> RolloutWorker:
     """The worker of this process, with the job's settings, which are checked against its pods.
 
-    Everything that is wrong is said here, a hang to `say`.
+    Everything that is wrong is said here, a hang to `say`. Pods that are too few are not wrong once the job has
+    `begun`: they were scaled away, and may come again.
     """
     config = cluster_config_of(job, node.ip)
     if not job.spec.tune:
-        config = with_rollout_workers_that_fit(config, job, node)
+        with scaled_away_is_no_fault(begun):
+            config = with_rollout_workers_that_fit(config, job, node)
     return check_training(job, config, job.spec.stop, say, here=not job.spec.tune)
 
 
-def checked_sweep(job: RLTrainingJob, config: AlgorithmConfig, node: Node) -> Plan | None:
-    """The trials of the job, each checked against its pods; None for a job without `spec.tune`."""
+@contextlib.contextmanager
+def scaled_away_is_no_fault(begun: bool) -> Iterator[None]:
+    """Say only what pods have no room for, where an earlier head had them."""
+    try:
+        yield
+    except ResourceError as error:
+        if not begun:
+            raise
+        log.warning("the job goes on when there are more pods: %s", error)
+
+
+def checked_sweep(job: RLTrainingJob, config: AlgorithmConfig, node: Node, *, begun: bool = False) -> Plan | None:
+    """The trials of the job, each checked against its pods as in `checked_process`; None without `spec.tune`."""
     from reef.sweep.plan import Plan
 
     if job.spec.tune is None:
         return None
     plan = Plan(job.spec.tune, config, job.spec.stop)
-    pods_of(job, node).check_trials(plan)
+    with scaled_away_is_no_fault(begun):
+        pods_of(job, node).check_trials(plan)
     return plan
 
 
@@ -266,6 +288,8 @@ def train(
 
     read_spec = LatestSpec(job.spec, lambda: load_job(pod.job_file).spec)
     wait_for_pools(read_spec, head_state, pod.patience_s)
+    begins = partial(lacking_room, local.config, has_learners=False)
+    PoolGate(read_spec, head_state, signals.deadline, lacking_room=begins).wait()
     head_state.enter("starting", "starting the rollout workers")
     storage_path, name = pod.results_of(job)
     try:

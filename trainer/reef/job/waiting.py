@@ -109,16 +109,21 @@ class PoolGate:
         """
         if time.monotonic() - self._looked_at < LOOK_RARELY_S:
             return
-        while missing := self._missing(spec := self._read_spec()):
-            self._deadline.end_if_set()
-            self._head_state.enter("waiting", "training pauses, " + "; ".join(missing))
-            time.sleep(LOOK_AGAIN_S)
+        spec = self.wait()
         self._head_state.enter("training")
         if pools_decide(spec):
             there, wanted = joined(), spec.pool_replicas  # pods come before the document says so
             pods = {name: max(there[name], wanted[name]) for name in wanted}
             workers.resize(sum(pods[pool.name] * pool.rollout_workers for pool in spec.workers))
         self._looked_at = time.monotonic()
+
+    def wait(self) -> JobSpec:
+        """Return the document as it is once enough pods are there; Overdue as above."""
+        while missing := self._missing(spec := self._read_spec()):
+            self._deadline.end_if_set()
+            self._head_state.enter("waiting", "training pauses, " + "; ".join(missing))
+            time.sleep(LOOK_AGAIN_S)
+        return spec
 
     def _missing(self, spec: JobSpec) -> list[str]:
         """Why training cannot go on; nothing if it can."""
