@@ -55,7 +55,9 @@ def _learn(algorithm: Algorithm, memory: ReplayMemory, rows: int) -> dict[Policy
             batch = batches[policy_id]
             if "indices" in batch.extras:
                 memory.update_priorities(policy_id, batch.extras["indices"], update.rows["td_errors"].reshape(-1))
-        steps = [count_steps(batches[policy_id]) for policy_id in learned]
+        # a burn-in is read without a gradient
+        burn_in = memory.sequences.burn_in if memory.sequences else 0
+        steps = [count_steps(batches[policy_id], burn_in) for policy_id in learned]
         algorithm.count_trained(max(steps, default=0), sum(steps))
     algorithm.publish_weights()
     return {policy_id: update.stats for policy_id, update in learned.items()}
