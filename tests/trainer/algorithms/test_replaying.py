@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import pytest
+import torch
 
+from reef.algorithms.dqn import DQNConfig, DQNLearner
 from reef.algorithms.replaying import OffPolicyConfig
 from reef.errors import ConfigError
 
@@ -40,3 +43,13 @@ def test_buffer_settings_are_checked_and_merged() -> None:
         OffPolicyConfig().training(replay_buffer_config={"capacty": 9})
     with pytest.raises(ConfigError, match=r"replay_buffer_config\.capacity=0"):
         OffPolicyConfig().training(replay_buffer_config={"capacity": 0}).validate()
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(1, [[0]] * 3), (2, [[0], [1], [0]]), (7, [[0, 1], [2, 3], [4, 5]])])
+def test_in_lockstep_a_batch_is_one_gradient_step_of_all_learners(rows: int, expected: list[list[int]]) -> None:
+    config = DQNConfig().multi_agent(replay_mode="lockstep").training(train_batch_size=3).debugging(seed=0)
+    spaces = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2)
+    for rank in range(3):
+        learner = DQNLearner(config, *spaces, rank=rank, world_size=3)
+        found = [each["row"].tolist() for each in learner.minibatches({"row": torch.arange(rows)})]
+        assert found == [expected[rank]]

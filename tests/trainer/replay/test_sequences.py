@@ -80,6 +80,7 @@ def test_steps_that_were_not_recorded_are_zeros_and_sequences_without_others_are
     changes = {"mask": mask, "rewards": nothing[..., 0], "obs": nothing, "next_obs": nothing}
     found = SequenceCutter(SequenceLengths(1, 3)).add(fragment(0, **changes))
     assert found is not None and len(found) == 2 and count_steps(found) == 4
+    assert count_steps(found, burn_in=1) == 3
     for name in ("obs", "next_obs", "rewards"):
         column = getattr(found, name)
         assert np.isnan(column[found.extras["mask"]]).all() and (column[~found.extras["mask"]] == 0).all()

@@ -170,6 +170,19 @@ def test_ornstein_uhlenbeck_noise_remembers_and_is_restored() -> None:
 
 
 @pytest.mark.parametrize("kind", ["OrnsteinUhlenbeckNoise", "Curiosity"])
+def test_correlated_noise_goes_on_in_the_columns_that_act(kind: str) -> None:
+    correlated = {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0, "ou_sigma": 0.0}
+    given = correlated if kind == "OrnsteinUhlenbeckNoise" else {"type": kind, "sub_exploration": correlated}
+    exploration = make_exploration(SACConfig().exploration(exploration_config=given), Layout.of(BOX))
+    noise: Any = getattr(exploration, "sub_exploration", exploration)
+    noise.set_state({"walk": np.ones((2, 2), np.float32)})
+    exploration.acts_in(np.array([False, True]))
+    act(exploration, np.zeros((1, 4), np.float32), rows=2)
+    np.testing.assert_allclose(noise.walk, [[1.0, 1.0], [0.85, 0.85]])
+    assert act(exploration.apart(), np.zeros((1, 4), np.float32), rows=3).shape == (3, 2), "of no column"
+
+
+@pytest.mark.parametrize("kind", ["OrnsteinUhlenbeckNoise", "Curiosity"])
 def test_correlated_noise_begins_again_with_each_episode_and_questions_leave_it_alone(kind: str) -> None:
     correlated = {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0}
     given = correlated if kind == "OrnsteinUhlenbeckNoise" else {"type": kind, "sub_exploration": correlated}

@@ -12,7 +12,7 @@ from reef.config import AlgorithmConfig, setting
 from reef.config.groups.inputs import InputUse, is_function
 from reef.errors import ConfigError
 from reef.learn.learner import Learner
-from reef.learn.minibatches import in_order
+from reef.learn.minibatches import in_order, row_count, shuffled
 from reef.nn.gradients import Columns
 from reef.nn.targets import Target
 from reef.replay.memory import ReplayMemory, check_memory
@@ -169,7 +169,7 @@ class OffPolicyConfig(AlgorithmConfig):
 
 
 class ReplayingLearner(Learner[Transitions]):
-    """One gradient step per `train_batch_size` rows; a subclass creates `target` in `setup`."""
+    """One gradient step per `train_batch_size` rows, in lockstep per batch; a subclass creates `target` in `setup`."""
 
     learns_from = Transitions
     config: OffPolicyConfig
@@ -181,8 +181,11 @@ class ReplayingLearner(Learner[Transitions]):
         return self.config.rows_per_update
 
     def minibatches(self, columns: Columns) -> Iterator[Columns]:
-        """Yield the sampled rows in their order."""
-        return in_order(columns, self.minibatch_size, self.rank, self.world_size)
+        """Yield the sampled rows in their order; in lockstep all at once, because their number differs."""
+        if self.config.replay_mode != "lockstep":
+            return in_order(columns, self.minibatch_size, self.rank, self.world_size)
+        everything = max(row_count(columns), self.world_size)
+        return shuffled(columns, everything, 1, None, self.rank, self.world_size)
 
     def set_weights(self, weights: Array) -> None:
         """Overwrite the parameters, and copy them to the target: its old values would pull the new ones back."""

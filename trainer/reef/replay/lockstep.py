@@ -13,25 +13,26 @@ from reef.types import Array, PolicyId
 def together(
     rollouts: Mapping[PolicyId, Rollout], gamma: Callable[[PolicyId], float], num_envs: int
 ) -> dict[PolicyId, Transitions]:
-    """The steps of `num_envs` environments in which all agents acted: by policy its agents' transitions [N, A, ...]."""
-    masks = [_by_env(rollout.mask, num_envs) for rollout in rollouts.values()]
-    complete = np.concatenate(masks, axis=2).all(axis=2)  # [T, E]
+    """The steps of `num_envs` environments in which any agent acted: by policy its agents' transitions [N, A, ...].
+
+    extras["acted"] [N, A] is False for an agent that was absent, whose values mean nothing.
+    """
+    acted = {policy_id: _by_env(rollout.mask, num_envs) for policy_id, rollout in rollouts.items()}  # [T, E, A]
+    kept = np.concatenate([*acted.values()], axis=2).any(axis=2)  # [T, E]
     found = {}
     for policy_id, rollout in rollouts.items():
-        columns = {name: _by_env(array, num_envs)[complete] for name, array in transition_arrays(rollout).items()}
+        columns = {name: _by_env(array, num_envs)[kept] for name, array in transition_arrays(rollout).items()}
         discounts = np.full(columns["rewards"].shape, gamma(policy_id), np.float32)
-        found[policy_id] = Transitions(**columns, extras={"discounts": discounts})
+        found[policy_id] = Transitions(**columns, extras={"discounts": discounts, "acted": acted[policy_id][kept]})
     return found
 
 
 def as_rows(together: Transitions) -> Transitions:
-    """[N, A, ...] -> [N * A, ...]."""
-
-    def flat(array: Array) -> Array:
-        return array.reshape(-1, *array.shape[2:])
-
-    columns = {name: flat(array) for name, array in transition_arrays(together).items()}
-    return Transitions(**columns, extras={name: flat(array) for name, array in together.extras.items()})
+    """[N, A, ...] -> [M, ...]: the M transitions of agents that acted."""
+    acted = together.extras["acted"]
+    columns = {name: array[acted] for name, array in transition_arrays(together).items()}
+    extras = {name: array[acted] for name, array in together.extras.items() if name != "acted"}
+    return Transitions(**columns, extras=extras)
 
 
 def _by_env(array: Array, num_envs: int) -> Array:

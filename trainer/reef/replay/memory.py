@@ -39,7 +39,7 @@ class ReplayMemory:
 
         With `sequences` it holds those, and not n-step transitions. With `lockstep_envs`, the environments of
         a worker, a row has the transitions [A, ...] of the policy's agents in one step, and all policies get those of
-        the same steps.
+        the same steps. An agent may be absent in some of them.
         """
         self.settings, self.n_step, self.gamma, self.sequences = settings, n_step, gamma, sequences
         self.gammas, self.lockstep_envs = gammas, lockstep_envs
@@ -56,7 +56,8 @@ class ReplayMemory:
         kept = {name: one for name, one in sample.rollouts.items() if self.gammas is None or name in self.gammas}
         if self.lockstep_envs:
             for policy_id, steps in together(kept, self._gamma, self.lockstep_envs).items():
-                self._buffer(policy_id).add(steps)
+                if len(steps):  # else no environment worked
+                    self._buffer(policy_id).add(steps)
             return
         for policy_id, rollout in kept.items():
             if not rollout.shape[0]:  # none of its agents had a turn
@@ -76,7 +77,10 @@ class ReplayMemory:
         self._n_steps = {key: one for key, one in self._n_steps.items() if key.rpartition("/")[0] in gammas}
 
     def sample(self, count: int) -> dict[PolicyId, Transitions]:
-        """Sample [count] transitions, or sequences, for every policy that has any."""
+        """Sample [count] transitions, or sequences, for every policy that has any.
+
+        In lockstep they are those of [count] environment steps: as many as agents of the policy acted in them.
+        """
         if self.lockstep_envs and self.buffers:
             rows = self.rng.integers(min(map(len, self.buffers.values())), size=count)
             return {policy_id: as_rows(buffer.take(rows)) for policy_id, buffer in self.buffers.items()}
@@ -146,6 +150,7 @@ def check_memory(
         if sequences is None or recurrent is None:
             row = (0,) if agents is None else (0, agents[policy_id])
             own = _no_steps(*layouts[policy_id], row) | {"discounts": np.zeros(row, np.float32)}
+            own |= {} if agents is None else {"acted": np.zeros(row, np.bool_)}
         else:
             shape = (0, sequences.total)
             own = _no_steps(*layouts[policy_id], shape) | {"mask": np.zeros(shape, np.bool_)} | recurrent[policy_id]

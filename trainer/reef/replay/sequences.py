@@ -103,9 +103,9 @@ class SequenceCutter:
             self._fragment_index = None if index is None else np.array(index)
 
 
-def count_steps(batch: Transitions) -> int:
-    """Recorded steps of N transitions: N, or those in the mask of N sequences."""
-    return int(np.count_nonzero(batch.extras["mask"])) if "mask" in batch.extras else len(batch)
+def count_steps(batch: Transitions, burn_in: int = 0) -> int:
+    """Recorded steps of N transitions: N, or those in the mask of N sequences behind their first `burn_in` steps."""
+    return int(np.count_nonzero(batch.extras["mask"][:, burn_in:])) if "mask" in batch.extras else len(batch)
 
 
 def _recorded(column: Array, mask: Array) -> Array:

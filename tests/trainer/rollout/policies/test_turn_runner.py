@@ -12,6 +12,7 @@ from gymnasium import spaces
 from reef.algorithms.apex import ApexDQNConfig
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig, PPOLearner
+from reef.algorithms.sac import SACConfig
 from reef.envs.multi_agent import MultiAgentEnv
 from reef.learn.learners import learners_of
 from reef.math.gae import gae
@@ -63,6 +64,25 @@ def test_the_next_episode_does_not_follow_an_action_whose_result_never_came() ->
     ends = rollout.terminated, rollout.truncated
     advantages, _ = gae(rollout.rewards, nothing, nothing, *ends, 1.0, 1.0, rollout.mask)
     assert advantages[rows, 0].tolist() == [1, 1, 1]
+
+
+class MovesInTurn(InTurn):
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__(config)
+        self.action_spaces = {agent: spaces.Box(-1.0, 1.0, (1,)) for agent in "ab"}
+
+
+def test_correlated_noise_follows_the_steps_of_each_agent() -> None:
+    correlated = {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0, "ou_sigma": 0.0}
+    config = SACConfig().environment(MovesInTurn, disable_env_checking=True).debugging(seed=0)
+    config.exploration(exploration_config=correlated).rollouts(rollout_fragment_length=5)
+    worker = RolloutWorker(config.multi_agent(policies=["both"]).freeze())
+    worker.sample()
+    noise: Any = worker.runners["both"].exploration
+    noise.set_state({"walk": np.ones((2, 1), np.float32)})
+    worker.sample()
+    # "a" acts in the even steps, so here in 6 and 8
+    np.testing.assert_allclose(noise.walk[:, 0], [0.85**2, 0.85**3], rtol=1e-5)
 
 
 @pytest.mark.parametrize("length", [5, 8])

@@ -1,7 +1,4 @@
-"""What policies have of their own in training, who learns, and what counts as a step.
-
-It tests reef.replay.lockstep too.
-"""
+"""What policies have of their own in training, who learns, and what counts as a step."""
 
 from __future__ import annotations
 
@@ -164,16 +161,19 @@ def test_in_lockstep_all_policies_replay_the_same_steps(kind: Any, tmp_path: Pat
     mapping = MAPPING if kind is DQNConfig else {"0": "left", "1": "right", "2": "right"}
     settings.multi_agent(policies=["left", "right"], policy_mapping_fn=mapping, replay_mode="lockstep")
     settings.training(model={"fcnet_hiddens": [4]}, num_steps_sampled_before_learning_starts=8, train_batch_size=4)
-    settings.training(replay_buffer_config={"prioritized_replay": False}).rollouts(num_envs_per_worker=2)
-    with settings.reporting(min_sample_timesteps_per_iteration=64).build() as algorithm:
-        algorithm.train()
+    settings.training(replay_buffer_config={"prioritized_replay": False}, training_intensity=4.0)
+    settings.rollouts(num_envs_per_worker=2)
+    with settings.reporting(min_sample_timesteps_per_iteration=32).build() as algorithm:
+        result = algorithm.train()
         left, right = (algorithm.memory.buffers[name] for name in ("left", "right"))
-        assert len(left) == len(right) > 0
-        if kind is DQNConfig:
-            assert len(left) < 64, "steps that only one of them had are left out"
-        batches = algorithm.memory.sample(5)
-        assert len(batches["left"]) == 5
-        assert len(batches["right"]) == 5 * (1 if kind is DQNConfig else 2)
+        assert len(left) == len(right) == 32
+        if kind is SACConfig:
+            steps = {name: learner.steps for name, learner in algorithm.learners.learners.items()}
+            assert steps["left"] == steps["right"] > 20, "whatever number of agents a policy has"
+            assert result["num_env_steps_trained"] == 4 * steps["left"]
+            assert result["num_agent_steps_trained"] == 12 * steps["left"]
+            batches = algorithm.memory.sample(5)
+            assert [len(batches[name]) for name in ("left", "right")] == [5, 10]
         checkpoint = algorithm.save(tmp_path / "checkpoint")
         with Algorithm.from_checkpoint(checkpoint) as resumed:
             first, second = algorithm.train(), resumed.train()

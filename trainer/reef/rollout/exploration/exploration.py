@@ -15,10 +15,7 @@ from reef.types import Array, State
 
 @dataclass
 class Exploration:
-    """Turns distributions into actions; the timestep counts the steps of all environments together.
-
-    Subclasses override `explore`.
-    """
+    """Turns distributions into actions, by `explore`; the timestep counts the steps of all environments together."""
 
     actions: ActionBox
 
@@ -37,6 +34,9 @@ class Exploration:
 
     def end_episodes(self, done: Array) -> None:
         """The episodes of the columns where `done` [B] is True have ended."""
+
+    def acts_in(self, columns: Array) -> None:
+        """Only these `columns` [B] bool take a step with the next actions; without this call all do."""
 
     def apart(self) -> Exploration:
         """One for actions that belong to no column: they change nothing of this one."""

@@ -64,7 +64,7 @@ class GaussianNoise(Exploration):
 class OrnsteinUhlenbeckNoise(GaussianNoise):
     """Correlated noise: x += -theta x + sigma N(0, 1), one x per column (Lillicrap et al. 2016, section 7).
 
-    It is 0 at the begin of an episode, as in algorithm 1 there.
+    It is 0 at the begin of an episode, as in algorithm 1 there, and changes with the column's own steps alone.
     """
 
     # no argument: `ou_sigma` and `ou_base_scale` are in its place
@@ -74,6 +74,7 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
     ou_sigma: float = 0.2
     ou_base_scale: float = 0.1
     walk: Array | None = field(default=None, init=False)  # [B, *action]
+    acting: Array | None = field(default=None, init=False)  # [B] bool: the columns that take a step; None: all
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,10 +97,14 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
         if self.walk is not None:
             self.walk[done] = 0.0
 
+    def acts_in(self, columns: Array) -> None:
+        """Let the process go on in these `columns` [B] bool alone."""
+        self.acting = columns
+
     def apart(self) -> Exploration:
         """One whose process is at its begin."""
         one = copy.copy(self)
-        one.walk = None
+        one.walk = one.acting = None
         return one
 
     def noise(self, actions: Array, generator: np.random.Generator) -> Array:
@@ -107,7 +112,10 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
         if self.walk is None or self.walk.shape != actions.shape:
             self.walk = np.zeros_like(actions)
         step = self.ou_sigma * generator.standard_normal(actions.shape, np.float32)
-        self.walk = (1.0 - self.ou_theta) * self.walk + step
+        after = (1.0 - self.ou_theta) * self.walk + step
+        if self.acting is not None:
+            after[~self.acting] = self.walk[~self.acting]
+        self.walk = after
         noise: Array = self.ou_base_scale * self.walk * (self.actions.high - self.actions.low)
         return noise
 

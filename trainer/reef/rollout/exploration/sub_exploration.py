@@ -43,6 +43,10 @@ class WithSubExploration(Exploration):
         """Tell `sub`."""
         self.sub.end_episodes(done)
 
+    def acts_in(self, columns: Array) -> None:
+        """Tell `sub`."""
+        self.sub.acts_in(columns)
+
     def apart(self) -> Exploration:
         """One with another `sub`."""
         one = copy.copy(self)

@@ -68,6 +68,7 @@ class TurnRunner(PolicyRunner):
             return self._nothing
         self.policy.have_weights()
         before = self.recurrent
+        self.exploration.acts_in(present)
         actions, inputs = self.choose(self._held, timestep)
         self.recurrent = _where(present, self.recurrent, before)
         columns = np.flatnonzero(present)

@@ -22,18 +22,20 @@ def replay(
     """Store one fragment of every worker, then learn from as many replayed batches as those steps call for.
 
     The batches of a round are drawn and learned from in one call: n times `rows_per_update` transitions or
-    sequences, of which the learner makes n gradient steps. The TD errors come back as priorities.
+    sequences, of which the learner makes n gradient steps. The TD errors come back as priorities. In lockstep each
+    gradient step is a call of its own, because the agents that acted decide how many rows it has.
     """
     before = algorithm.timestep
     with algorithm.timer("sample"):
         for sample in algorithm.sample():
             memory.add(sample)
     updates = updates_due(before, algorithm.timestep)
-    if updates == 0:
-        algorithm.publish_weights()  # exploration schedules follow the steps that go with them
-        algorithm.synchronize_filters()
-        return {}
-    stats = _learn(algorithm, memory, updates * rows_per_update)
+    stats: dict[PolicyId, Stats] = {}
+    updates_per_call = 1 if memory.lockstep_envs else max(updates, 1)
+    for _ in range(0, updates, updates_per_call):
+        stats |= _learn(algorithm, memory, updates_per_call * rows_per_update)
+    # also without an update: exploration schedules follow the steps that go with the weights
+    algorithm.publish_weights()
     algorithm.synchronize_filters()
     return stats
 
@@ -43,11 +45,13 @@ def replay_recorded(algorithm: Algorithm, memory: ReplayMemory, rows_per_update:
     algorithm.deadline.end_if_over()
     for counter in ("num_env_steps_sampled", "num_agent_steps_sampled"):
         algorithm.counters[counter] += rows_per_update
-    return _learn(algorithm, memory, rows_per_update)
+    stats = _learn(algorithm, memory, rows_per_update)
+    algorithm.publish_weights()
+    return stats
 
 
 def _learn(algorithm: Algorithm, memory: ReplayMemory, rows: int) -> dict[PolicyId, Stats]:
-    """Learn from replayed rows of each policy, and publish the weights."""
+    """Learn from replayed rows of each policy; in lockstep from the transitions of its agents in these steps."""
     with algorithm.timer("learn"):
         batches = memory.sample(rows)
         learned = algorithm.learn(batches)
@@ -55,7 +59,9 @@ def _learn(algorithm: Algorithm, memory: ReplayMemory, rows: int) -> dict[Policy
             batch = batches[policy_id]
             if "indices" in batch.extras:
                 memory.update_priorities(policy_id, batch.extras["indices"], update.rows["td_errors"].reshape(-1))
-        steps = [count_steps(batches[policy_id]) for policy_id in learned]
-        algorithm.count_trained(max(steps, default=0), sum(steps))
-    algorithm.publish_weights()
+        # a burn-in is read without a gradient
+        burn_in = memory.sequences.burn_in if memory.sequences else 0
+        steps = [count_steps(batches[policy_id], burn_in) for policy_id in learned]
+        env_steps = rows if memory.lockstep_envs else max(steps, default=0)
+        algorithm.count_trained(env_steps, sum(steps))
     return {policy_id: update.stats for policy_id, update in learned.items()}
