@@ -20,6 +20,7 @@ from reef.external.episodes.steps import RecordedSteps
 from reef.external.policies import PoliciesOfApplications
 from reef.external.server_input import PolicyServerInput
 from reef.math.running import RunningStat
+from reef.nn.recurrent import with_sampled_rewards
 from reef.rollout.policy_runner import Fragment, PolicyRunner
 from reef.rollout.worker import RolloutWorker
 from reef.types import PolicyId, State, Weights
@@ -95,11 +96,14 @@ class ExternalWorker(RolloutWorker):
                 fragments.setdefault(fragment.policy_id, []).append(fragment)
         self._begun_and_ended += 1
         sample = Sample(
-            {policy_id: as_rollout(self.runners[policy_id], own) for policy_id, own in fragments.items()},
+            rollouts,
             [each.episode for each in played if each.episode is not None],
             env_steps=sum(map(_env_steps, played)),
             progress=sum(map(count, played)),
             worker_index=self.worker_index,
+        rollouts = {policy_id: as_rollout(self.runners[policy_id], own) for policy_id, own in fragments.items()}
+        if "on_sample_end" in self.hooks:
+            rollouts = {policy_id: with_sampled_rewards(own) for policy_id, own in rollouts.items()}
             timers={"sample": time.perf_counter() - started},
         )
         if "on_sample_end" in self.hooks and played:

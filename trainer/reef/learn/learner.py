@@ -31,6 +31,7 @@ from reef.nn.fast.compiled import compiled_gradient
 from reef.nn.flat import FlatParameters
 from reef.nn.gradients import Columns, Gradient, Loss, LossFunction, by_autograd, in_training_mode
 from reef.nn.make import make_policy
+from reef.nn.recurrent import with_sampled_rewards
 from reef.types import Array, State, Stats
 
 Batch = TypeVar("Batch", Rollout, Transitions, Perturbations)
@@ -154,7 +155,7 @@ class Learner(ABC, Generic[Batch]):
         """Return the batch after learner_connector and on_learn_on_batch, and the numbers that the hook reports."""
         if not isinstance(batch, Rollout | Transitions):
             return batch, {}
-        batch = writable(batch)
+        batch = with_sampled_rewards(writable(batch))
         if self.connector is not None:
             connect(self.connector, SampleBatch.of(batch))
         result: dict[str, Any] = {}
