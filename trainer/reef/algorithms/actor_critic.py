@@ -38,6 +38,11 @@ class ActorCriticConfig(AlgorithmConfig):
     )
     normalize_advantages: bool = setting(True, "Scale the advantages of a train batch to mean 0, deviation 1")
 
+    @property
+    def weighs_actions(self) -> bool:
+        """Whether the gradient weighs each action by how likely it was when it was taken."""
+        return True
+
     def problems(self) -> Iterator[str]:
         """Yield contradictions between these settings."""
         yield from super().problems()
