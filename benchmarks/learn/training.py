@@ -43,7 +43,7 @@ def train(document: Path, seed: int) -> dict[str, Any]:
         }
         result = trained(algorithm, line, greedy, record, kept)
         runners = algorithm.workers.local_worker().runners.values()
-        draws = any(runner.exploration.draws_from_policy for runner in runners)
+        draws = any(runner.exploration.follows_policy(line.steps) for runner in runners)
         return record | {
             "sampled": evaluate(algorithm, sampled) if draws else None,
             "training": lowest(result) if result["policy_reward_mean"] else None,  # nothing is played offline

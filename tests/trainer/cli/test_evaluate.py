@@ -194,6 +194,20 @@ def test_a_flag_lets_the_policy_explore(
     assert main(["evaluate", checkpoint, "--explore", "--config", '{"explore": false}']) == EXIT_WRONG_USE
 
 
+def test_an_evaluation_explores_as_training_could_not_learn_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    likelihoods: list[bool] = []
+    act = PolicyRunner.act
+
+    def watched(self: PolicyRunner, *given: Any) -> Any:
+        likelihoods.append(self.own_logp)
+        return act(self, *given)
+
+    monkeypatch.setattr(PolicyRunner, "act", watched)
+    random = json.dumps({"exploration_config": {"type": "Random"}})
+    assert main(["evaluate", "--algo", "PG", "--env", "CartPole-v1", "--steps", "3", "--explore", "-c", random]) == 0
+    assert set(likelihoods) == {True}
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_what_training_was_in_the_middle_of_is_not_played_again(tmp_path: Path, monkeypatch, workers: int) -> None:
     trained = PPOConfig().environment(Counting).training(train_batch_size=64, sgd_minibatch_size=32)

@@ -336,6 +336,14 @@ def test_noise_of_the_episodes_of_one_environment_is_refused() -> None:
         ExternalWorker(settings("DQN", exploration_config={"type": "ParameterNoise"}).checked())
 
 
+def test_actions_that_are_not_drawn_by_the_policy_are_refused_where_they_are_weighed() -> None:
+    random = {"exploration_config": {"random_timesteps": 5}}
+    with pytest.raises(ConfigError, match="'default_policy': applications play .* random_timesteps=0"):
+        ExternalWorker(settings(**random).checked())
+    box = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    ExternalWorker(settings("SAC", action_space=box, **random).checked(), with_env=False)
+
+
 @pytest.mark.ray
 def test_several_workers_have_a_server_each(ray_cluster: Any) -> None:
     first = free_ports()

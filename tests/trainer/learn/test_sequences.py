@@ -12,7 +12,9 @@ from short_episodes import Short
 
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.batch import Rollout, cut_ends
+from reef.callbacks import DefaultCallbacks
 from reef.envs.multi_agent import MultiAgentEnv
+from reef.learn.learners import learners_of
 from reef.learn.sequences import Sequences
 from reef.nn.recurrent import VALID
 from reef.rollout.worker import RolloutWorker
@@ -74,6 +76,46 @@ def test_what_is_learned_from_is_what_was_acted_on(model: str, length: int, mode
         for part in parts:
             outputs, _ = learner.policy(*(part[name] for name in learner.policy.inputs))
             torch.testing.assert_close(outputs, part["acted"], rtol=1e-4, atol=1e-5)
+
+
+def hundredfold(batch: Any) -> Any:
+    batch["rewards"] *= 100
+    return batch
+
+
+class WhenLearning(DefaultCallbacks):
+    def on_learn_on_batch(self, *, train_batch: Any, **_: Any) -> None:
+        hundredfold(train_batch)
+
+
+class InEpisodes(DefaultCallbacks):
+    def on_postprocess_trajectory(self, *, postprocessed_batch: Any, **_: Any) -> None:
+        hundredfold(postprocessed_batch)
+
+
+class InSamples(DefaultCallbacks):
+    def on_sample_end(self, *, samples: Any, **_: Any) -> None:
+        samples.rollouts[DEFAULT_POLICY].rewards[:] *= 100
+
+
+@pytest.mark.parametrize("model", ["LSTM with actions and rewards", "GTrXL"])
+@pytest.mark.parametrize(
+    "changed",
+    [*({"callbacks": each} for each in (WhenLearning, InEpisodes, InSamples)), {"learner_connector": hundredfold}],
+)
+def test_a_memory_reads_the_rewards_that_it_acted_on_whatever_is_learned_from(
+    model: str, changed: dict[str, Any]
+) -> None:
+    settings = config(model).training(num_sgd_iter=1, vf_clip_param=None).assign(changed).freeze()
+    worker = RolloutWorker(settings)
+    (learner,) = learners_of(PPOLearner, settings, worker.spaces).values()
+    with torch.no_grad():
+        learner.policy.pi.weight *= 100  # so that what a memory holds changes much
+    worker.set_weights({DEFAULT_POLICY: learner.weights()})
+    worker.sample()
+    stats = learner.update(worker.sample().rollouts[DEFAULT_POLICY], 0).stats
+    assert stats["vf_loss"] > 100, "these are not the rewards that are learned from"
+    assert stats["kl"] == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from reef.batch import Rollout, Transitions
+from reef.nn.recurrent import SAMPLED_REWARDS
 from reef.replay.sequences import SequenceCutter, SequenceLengths, count_steps
 
 
@@ -55,6 +56,18 @@ def test_a_sequence_begins_with_a_fragment_and_the_next_one_leaves_out_no_step(
         np.testing.assert_array_equal(one.obs[1] - one.obs[0], np.full((lengths.total, 1), 100.0))
     learned = {int(obs) for one in found for obs in one.obs[0, lengths.burn_in :, 0]}
     assert learned == {*range(lengths.burn_in, firsts[-1] + lengths.total)}
+
+
+def test_sampled_rewards_go_with_those_that_are_learned_from() -> None:
+    cutter = SequenceCutter(SequenceLengths(0, 8))
+    restored = SequenceCutter(SequenceLengths(0, 8))
+    cutter.add(fragment(0), np.zeros(2))
+    restored.set_state(cutter.state())  # stored without
+    sampled = {SAMPLED_REWARDS: np.full((4, 2), 5.0, np.float32)}
+    found = restored.add(fragment(4, extras=sampled), np.ones(2))
+    assert found is not None
+    assert found.extras[SAMPLED_REWARDS][0].tolist() == [1, 1, 1, 1, 5, 5, 5, 5]
+    assert found.rewards[0].tolist() == [1] * 8
 
 
 def test_a_worker_that_is_replaced_begins_another_episode() -> None:

@@ -1,8 +1,8 @@
 """Every exploration: what it chooses, and which arguments it refuses.
 
-It tests reef.rollout.exploration.action_box, reef.rollout.exploration.discrete, reef.rollout.exploration.exploration,
-reef.rollout.exploration.levels, reef.rollout.exploration.make, reef.rollout.exploration.noise and
-reef.rollout.exploration.sub_exploration too.
+It tests reef.rollout.exploration.action_box, reef.rollout.exploration.arguments, reef.rollout.exploration.discrete,
+reef.rollout.exploration.exploration, reef.rollout.exploration.levels, reef.rollout.exploration.make,
+reef.rollout.exploration.noise and reef.rollout.exploration.sub_exploration too.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from reef.algorithms.sac import SACConfig
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.nn.distributions import ActionDistribution, DistributionMaker, Squashed
+from reef.nn.distributions.discrete import EXCLUDED
 from reef.rollout.exploration import EXPLORATIONS, PER_WORKER, EpsilonGreedy, Exploration, SoftQ, make_exploration
 from reef.rollout.worker import RolloutWorker
 from reef.spaces import Layout
@@ -148,6 +149,87 @@ def test_random_actions_fill_the_space(
     assert actions.dtype == Layout.of(space).action_dtype
     np.testing.assert_allclose(actions.min(0), low, atol=0.05)
     np.testing.assert_allclose(actions.max(0), high, atol=0.05)
+
+
+def logp_of(exploration: Exploration, inputs: np.ndarray, timestep: int = 0, rows: int = 4) -> tuple[Any, Any, Any]:
+    """Actions [rows], their log-likelihoods by the exploration, and by the distribution."""
+    maker = DistributionMaker(exploration.actions.layout)
+    distribution = ActionDistribution(maker, np.repeat(np.asarray(inputs, np.float32), rows, 0))
+    actions = exploration.explore(distribution, timestep, np.random.default_rng(0))
+    return actions, exploration.logp(distribution, actions, timestep), distribution.logp(actions)
+
+
+@pytest.mark.parametrize(
+    ("space", "inputs", "expected", "normalize"),
+    [
+        (THREE, [0, 9, 1], -np.log(3), True),
+        (THREE, [0, EXCLUDED, 1], -np.log(2), True),
+        (spaces.MultiDiscrete([2, 3]), [0, 1, 0, 1, 2], -np.log(6), True),
+        (spaces.MultiDiscrete([2, 3]), [0, EXCLUDED, 0, 1, EXCLUDED], -np.log(2), True),
+        (spaces.MultiBinary(2), [0, 9], -np.log(4), True),
+        (BOX, [0, 0, 1, 1], -2 * np.log(2), True),
+        (BOX, [0, 0, 1, 1], -np.log(4 * 10), False),
+        (spaces.Tuple((spaces.Discrete(3), spaces.Box(0.0, 5.0, (1,)))), [0, 1, 0, 0, 0], -np.log(3 * 2), True),
+    ],
+)
+def test_all_random_actions_are_as_likely(space: Any, inputs: list[float], expected: float, normalize: bool) -> None:
+    for options in ({"type": "Random"}, {"type": "StochasticSampling", "random_timesteps": 5}):
+        exploration = make(space, normalize=normalize, **options)
+        assert exploration.has_logp and not exploration.follows_policy(0)
+        assert logp_of(exploration, np.array([inputs]))[1] == pytest.approx([expected] * 4)
+
+
+def test_after_the_random_timesteps_actions_are_as_likely_as_the_policy_says() -> None:
+    sampling = make(THREE, type="StochasticSampling", random_timesteps=5)
+    assert [sampling.follows_policy(timestep) for timestep in (0, 4, 5)] == [False, False, True]
+    _, logp, by_policy = logp_of(sampling, Q, timestep=5)
+    np.testing.assert_array_equal(logp, by_policy)
+    assert make(THREE, type="StochasticSampling").follows_policy(0)
+
+
+def test_epsilon_is_shared_by_the_valid_actions() -> None:
+    greedy = make(THREE, type="EpsilonGreedy", epsilon_schedule=0.6)
+    actions, logp, _ = logp_of(greedy, Q, rows=50)
+    assert set(actions) == {0, 1, 2}
+    assert logp == pytest.approx(np.log(0.2 + 0.4 * (actions == 1)))
+    actions, logp, _ = logp_of(greedy, np.array([[EXCLUDED, 2.0, 1.0]]), rows=50)
+    assert logp == pytest.approx(np.log(0.3 + 0.4 * (actions == 1)))
+
+
+@pytest.mark.parametrize("temperature", [10.0, 1.0, 0.1, 1e-50])
+def test_soft_q_knows_its_likelihoods(temperature: float) -> None:
+    soft = make(THREE, type="SoftQ", temperature=temperature)
+    assert soft.has_logp and soft.follows_policy(0) == (temperature == 1.0)
+    actions, logp, _ = logp_of(soft, np.array([[0.0, 2.0, EXCLUDED]]), rows=20)
+    with np.errstate(over="ignore"):
+        assert logp == pytest.approx(-np.log1p(np.exp(np.where(actions == 1, -2.0, 2.0) / temperature)))
+
+
+@pytest.mark.parametrize(
+    ("space", "options"),
+    [
+        (THREE, {"type": "Random"}),
+        (THREE, {"type": "EpsilonGreedy", "epsilon_schedule": 0.6}),
+        (THREE, {"type": "SoftQ", "temperature": 10.0}),
+        (THREE, {"type": "Curiosity", "sub_exploration": {"type": "Random"}}),
+        (spaces.MultiDiscrete([2, 3]), {"type": "StochasticSampling", "random_timesteps": 5}),
+    ],
+)
+def test_the_likelihood_ratio_is_one_on_average(space: Any, options: dict[str, Any]) -> None:
+    """E[policy / behavior] = 1 over the actions of the behavior, which is what weighing them by the ratio relies on."""
+    inputs = np.array([[0.0, 1.0, 0.5, 0.2, 0.1][: DistributionMaker(Layout.of(space)).num_inputs]])
+    _, logp, by_policy = logp_of(make(space, **options), inputs, rows=20_000)
+    assert np.exp(by_policy - logp).mean() == pytest.approx(1.0, abs=0.03)
+
+
+def test_noise_has_no_likelihood() -> None:
+    for noise in (
+        make(BOX, type="GaussianNoise"),
+        make(BOX, type="OrnsteinUhlenbeckNoise"),
+        make(THREE, type="ParameterNoise", **EPSILON),
+        make(BOX, type="RE3", sub_exploration={"type": "GaussianNoise"}),
+    ):
+        assert not (noise.has_logp or noise.follows_policy(10**9))
 
 
 def test_gaussian_noise_shrinks_and_stays_in_bounds() -> None:

@@ -85,3 +85,35 @@ def test_log_likelihoods_are_those_of_the_actions() -> None:
     expected = torch.log_softmax(torch.tensor([[0.0, 0, 0], [1, 0, 0]]), -1)[[0, 1], [0, 1]]
     np.testing.assert_allclose(rollout.extras["action_logp"][:, 0], expected.numpy(), rtol=1e-6)
     assert runner(2, DQNConfig()).fragment.rollout(2, 0).extras == {}
+
+
+def recorded(config: AlgorithmConfig, timesteps: list[int], grow_after: int = 99) -> tuple[Any, Any]:
+    """Recorded log-likelihoods [T, B] of steps at these timesteps of the run, and those by the policy."""
+    one = runner(2, config)
+    flags = np.zeros(COLUMNS, np.bool_)
+    for t, timestep in enumerate(timesteps):
+        if t == grow_after:
+            one.fragment.grow()
+        one.act(t, timestep)
+        obs = np.full((COLUMNS, 1), t + 1, np.float32)
+        one.record(t, StepResult(obs, obs[:, 0], flags, flags, {}, None, obs[:, 0]), None)
+    extras = one.fragment.rollout(len(timesteps), 0).extras
+    log_probs = torch.log_softmax(torch.from_numpy(extras["action_dist_inputs"]), -1)
+    taken = torch.from_numpy(one.fragment.actions[: len(timesteps)])
+    return extras["action_logp"], log_probs.gather(-1, taken[..., None])[..., 0].numpy()
+
+
+def test_the_likelihood_of_an_action_is_that_of_its_exploration_in_its_step() -> None:
+    config = PPOConfig().training(model={"fcnet_hiddens": [4]}).debugging(seed=0)
+    config.exploration(exploration_config={"random_timesteps": 5})
+    found, by_policy = recorded(config, [0, 4, 5], grow_after=2)
+    np.testing.assert_allclose(found[:2], np.log(1 / 3), rtol=1e-6)
+    np.testing.assert_array_equal(found[2], by_policy[2])
+    assert abs(by_policy[2] - np.log(1 / 3)).min() > 1e-5
+    config.exploration(explore=False)
+    np.testing.assert_array_equal(*recorded(config, [0, 0]))
+
+
+def test_where_only_the_policy_draws_no_likelihood_is_written_in_a_step() -> None:
+    assert runner(2).fragment.logp is None
+    assert runner(2, DQNConfig()).fragment.logp is None

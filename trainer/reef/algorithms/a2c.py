@@ -39,6 +39,11 @@ class A2CConfig(ActorCriticConfig):
         unit="steps",
     )
 
+    @property
+    def weighs_actions(self) -> bool:
+        """No: the policy's own actions alone give its gradient."""
+        return False
+
     def problems(self) -> Iterator[str]:
         """Yield contradictions between these settings."""
         yield from super().problems()

@@ -46,6 +46,11 @@ class A3CConfig(AsynchronousConfig):
     max_requests_in_flight_per_sampler_worker: int = default(1)
 
     @property
+    def weighs_actions(self) -> bool:
+        """No: the policy's own actions alone give its gradient."""
+        return False
+
+    @property
     def staleness_limit(self) -> int:
         """`max_staleness`, by default that of a worker which is about 10 times slower than the others."""
         if self.max_staleness is not None:

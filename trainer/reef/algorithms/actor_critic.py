@@ -43,6 +43,11 @@ class ActorCriticConfig(AlgorithmConfig):
         """GAE's lambda as it is used: without a critic there are only whole returns to learn from."""
         return self.lambda_ if self.use_gae and self.use_critic else 1.0
 
+    @property
+    def weighs_actions(self) -> bool:
+        """Whether the gradient weighs each action by how likely it was when it was taken."""
+        return True
+
     def problems(self) -> Iterator[str]:
         """Yield contradictions between these settings."""
         yield from super().problems()

@@ -95,6 +95,11 @@ class IMPALAConfig(AsynchronousConfig):
     )
 
     @property
+    def weighs_actions(self) -> bool:
+        """By V-trace."""
+        return self.vtrace
+
+    @property
     def passes_per_update(self) -> int:
         """Gradient steps along one estimate of the advantages; V-trace makes a new one for each pass."""
         return 1

@@ -17,7 +17,7 @@ from reef.config.settings import Settings
 from reef.learn.minibatches import transition_columns
 from reef.math.td import weighted_mean
 from reef.nn.flat import FlatParameters
-from reef.nn.gradients import Columns, Gradient, Loss, LossFunction
+from reef.nn.gradients import Columns, Gradient, Loss, LossFunction, in_training_mode
 from reef.nn.q_critics import ActorWithCritics, CustomActorNetwork, CustomCritics
 from reef.nn.targets import Target
 from reef.types import State
@@ -157,7 +157,9 @@ class QCriticsLearner(ReplayingLearner):
     ) -> Gradient:
         """As of every learner; a custom network is in training mode."""
         gradient = super()._gradient(network, flat, inputs, loss)
-        return self._in_training_mode(gradient) if isinstance(network, CustomActorNetwork | CustomCritics) else gradient
+        if isinstance(network, CustomActorNetwork | CustomCritics):
+            return in_training_mode(gradient, self.policy, self.generator, self.rank)
+        return gradient
 
     def begin(self, timestep: int) -> None:
         """Set learning rates by their schedules; update the targets when they are due."""

@@ -243,11 +243,13 @@ def _settings(
     config.off_policy_estimation_methods, before = methods or {}, config.evaluation_config
     config.evaluation_config = {**before, "input_": args.input if methods else SAMPLER}
     config = config.update_from_dict(ALONE).checked()
+    # an evaluation may explore as training could not learn from
+    built = config.copy().assign({"explore": False}).checked()
     if state is None:
-        return config, config.build
+        return config, built.build
     with restoring(args.checkpoint):  # episodes that training was in need not be played again
         state |= {"workers": without_episodes(state["workers"])}
-    return config, partial(build_restored, config, args.checkpoint, state)
+    return config, partial(build_restored, built, args.checkpoint, state)
 
 
 def _forget_estimates(config: AlgorithmConfig, *, keep_split: bool) -> None:

@@ -102,7 +102,7 @@ class PolicyOfApplications:
             self.runner.recurrent = memory
             if self.runner.episodic is not None:  # of one application, whose only column this is
                 self.runner.episodic.begin(new_episodes=all(each.steps.newest is None for each in asked))
-            actions, inputs = self.runner.choose(obs, timestep)
+            actions, inputs, _ = self.runner.choose(obs, timestep)
             after = self.runner.recurrent
         if not np.isfinite(inputs).all():
             raise ConfigError(

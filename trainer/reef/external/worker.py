@@ -20,6 +20,7 @@ from reef.external.episodes.steps import RecordedSteps
 from reef.external.policies import PoliciesOfApplications
 from reef.external.server_input import PolicyServerInput
 from reef.math.running import RunningStat
+from reef.nn.recurrent import with_sampled_rewards
 from reef.rollout.policy_runner import Fragment, PolicyRunner
 from reef.rollout.worker import RolloutWorker
 from reef.types import PolicyId, State, Weights
@@ -59,6 +60,12 @@ class ExternalWorker(RolloutWorker):
                 "exploration_config.type='ParameterNoise': not available with a policy server, as its noise belongs to "
                 "the episodes of one environment. Use another exploration."
             )
+        for policy_id, runner in self.runners.items():
+            if runner.own_logp and self.config.may_train(policy_id):
+                raise ConfigError(
+                    f"exploration_config of policy {policy_id!r}: applications play with the likelihoods of its own "
+                    "distribution alone. Use 'StochasticSampling' with random_timesteps=0."
+                )
 
     def _check_time(self) -> None:
         """Raise ConfigError where the driver would take an idle worker for one that hangs."""
@@ -94,8 +101,11 @@ class ExternalWorker(RolloutWorker):
             for fragment in each.fragments:
                 fragments.setdefault(fragment.policy_id, []).append(fragment)
         self._begun_and_ended += 1
+        rollouts = {policy_id: as_rollout(self.runners[policy_id], own) for policy_id, own in fragments.items()}
+        if "on_sample_end" in self.hooks:
+            rollouts = {policy_id: with_sampled_rewards(own) for policy_id, own in rollouts.items()}
         sample = Sample(
-            {policy_id: as_rollout(self.runners[policy_id], own) for policy_id, own in fragments.items()},
+            rollouts,
             [each.episode for each in played if each.episode is not None],
             env_steps=sum(map(_env_steps, played)),
             progress=sum(map(count, played)),

@@ -29,8 +29,9 @@ from reef.nn.custom import with_custom_loss
 from reef.nn.fast import fast_gradient
 from reef.nn.fast.compiled import compiled_gradient
 from reef.nn.flat import FlatParameters
-from reef.nn.gradients import Columns, Gradient, Loss, LossFunction, by_autograd
+from reef.nn.gradients import Columns, Gradient, Loss, LossFunction, by_autograd, in_training_mode
 from reef.nn.make import make_policy
+from reef.nn.recurrent import with_sampled_rewards
 from reef.types import Array, State, Stats
 
 Batch = TypeVar("Batch", Rollout, Transitions, Perturbations)
@@ -154,7 +155,7 @@ class Learner(ABC, Generic[Batch]):
         """Return the batch after learner_connector and on_learn_on_batch, and the numbers that the hook reports."""
         if not isinstance(batch, Rollout | Transitions):
             return batch, {}
-        batch = writable(batch)
+        batch = with_sampled_rewards(writable(batch))
         if self.connector is not None:
             connect(self.connector, SampleBatch.of(batch))
         result: dict[str, Any] = {}
@@ -181,25 +182,8 @@ class Learner(ABC, Generic[Batch]):
         # cuDNN can compute the gradient of an LSTM only in training mode.
         kinds = (_DropoutNd, nn.RNNBase) if self.device.type == "cuda" else _DropoutNd
         if self.config.model.custom_model or any(isinstance(module, kinds) for module in network.modules()):
-            return self._in_training_mode(gradient)
+            return in_training_mode(gradient, self.policy, self.generator, self.rank)
         return gradient
-
-    def _in_training_mode(self, gradient: Gradient) -> Gradient:
-        """Return `gradient` in training mode, for layers such as Dropout, with this learner's random generator."""
-        # torch.manual_seed searches for devices of every kind, which takes longer than a small network's gradient.
-        seed = torch.manual_seed if self.device.type == "cuda" else torch.default_generator.manual_seed
-
-        def training(minibatch: Columns) -> Loss:
-            with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-                draw = int(torch.randint(2**62, (), generator=self.generator))  # the same for all learners
-                seed(draw + self.rank)
-                self.policy.train()
-                try:
-                    return gradient(minibatch)
-                finally:
-                    self.policy.eval()
-
-        return training
 
     def weights(self) -> Array:
         """All parameters as one vector, for publishing to workers."""

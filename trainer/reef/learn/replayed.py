@@ -11,12 +11,11 @@ from torch import Tensor
 
 from reef.batch import Rollout, Transitions, cut_ends, transition_arrays
 from reef.learn.device import to_device
-from reef.learn.intrinsic.rewards import SAMPLED_REWARDS
 from reef.learn.minibatches import in_order
 from reef.learn.sequences import inputs_of, learner_part, taken_in
 from reef.nn.dueling import RecurrentQPolicy
 from reef.nn.gradients import Columns, Loss
-from reef.nn.recurrent import BEGINS, PREVIOUS, VALID
+from reef.nn.recurrent import BEGINS, PREVIOUS, SAMPLED_REWARDS, VALID
 from reef.replay.n_step import sums
 from reef.replay.sequences import SequenceLengths
 from reef.types import Array

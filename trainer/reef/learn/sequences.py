@@ -11,11 +11,10 @@ from torch import Tensor
 from reef.batch import Rollout, cut_ends
 from reef.config import AlgorithmConfig
 from reef.learn.device import to_device
-from reef.learn.intrinsic.rewards import SAMPLED_REWARDS
 from reef.learn.minibatches import Reading, Rows, repeated, shuffled
 from reef.nn.gradients import SHARE, Columns
 from reef.nn.policies import Policy
-from reef.nn.recurrent import BEGINS, PREVIOUS, VALID, RecurrentPolicy, Unrolled, previous
+from reef.nn.recurrent import BEGINS, PREVIOUS, SAMPLED_REWARDS, VALID, RecurrentPolicy, Unrolled, previous
 from reef.types import Array
 
 

@@ -47,6 +47,27 @@ def by_autograd(network: nn.Module, inputs: Sequence[str], loss: LossFunction) -
     return gradient
 
 
+def in_training_mode(gradient: Gradient, policy: nn.Module, generator: torch.Generator, rank: int) -> Gradient:
+    """Return `gradient` in training mode, for layers such as Dropout.
+
+    All learners draw the same number from `generator`, and each adds its `rank` for a seed of its own.
+    """
+    device = next(policy.parameters()).device
+    # torch.manual_seed searches for devices of every kind, which takes longer than a small network's gradient.
+    seed = torch.manual_seed if device.type == "cuda" else torch.default_generator.manual_seed
+
+    def training(minibatch: Columns) -> Loss:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            seed(int(torch.randint(2**62, (), generator=generator)) + rank)
+            policy.train()
+            try:
+                return gradient(minibatch)
+            finally:
+                policy.eval()
+
+    return training
+
+
 def network_by_autograd(network: nn.Module) -> Network:
     """Return the forward pass of a network, whose backward pass is that of autograd; call it in inference mode."""
 

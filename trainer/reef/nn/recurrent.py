@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from reef.batch import Rollout, Transitions
 from reef.config import AlgorithmConfig, ModelConfig
 from reef.nn.custom import state_shapes
 from reef.nn.distributions import ActionDistribution
@@ -24,6 +26,9 @@ from reef.types import Array, RecurrentState
 # Names of columns: [S, L] bool, an episode starts with this step; [N] indices of the valid steps among S L.
 BEGINS, VALID = "begins", "valid"
 PREVIOUS = (PREV_ACTIONS, PREV_REWARDS)
+# In the `extras` of a batch: the rewards that a memory read when it acted, where those to learn from may be others.
+SAMPLED_REWARDS = "sampled_rewards"
+Batch = TypeVar("Batch", Rollout, Transitions)
 
 
 class Unrolled(NamedTuple):
@@ -241,3 +246,11 @@ def previous(
         _push(before, taken[t])
         before[done[t]] = 0
     return found
+
+
+def with_sampled_rewards(batch: Batch) -> Batch:
+    """The batch with a copy of its rewards, if the policy reads them and they may be changed after this."""
+    state = batch.state_in if isinstance(batch, Rollout) else batch.extras
+    if PREV_REWARDS not in state or SAMPLED_REWARDS in batch.extras:
+        return batch
+    return replace(batch, extras=batch.extras | {SAMPLED_REWARDS: batch.rewards.copy()})

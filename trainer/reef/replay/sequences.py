@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from reef.batch import ROLLOUT_COLUMNS, TRANSITION_COLUMNS, Rollout, Transitions
+from reef.nn.recurrent import SAMPLED_REWARDS
 from reef.types import Array, State
 
 
@@ -47,13 +48,17 @@ class SequenceCutter:
         the episode is truncated; None: all columns go on.
         """
         steps = {name: _recorded(getattr(rollout, name), rollout.mask) for name in ROLLOUT_COLUMNS}
+        if SAMPLED_REWARDS in rollout.extras:
+            steps[SAMPLED_REWARDS] = _recorded(rollout.extras[SAMPLED_REWARDS], rollout.mask)
         starts = np.zeros(1, np.int64)
         states = {name: values[None].copy() for name, values in rollout.state_in.items()}
         if self._steps and self._steps["mask"].shape[1] == rollout.shape[1]:
             if fragment_index is not None and self._fragment_index is not None and len(self._starts):
                 self._steps["truncated"][-1] |= fragment_index != self._fragment_index + 1
             starts = np.append(self._starts, len(self._steps["mask"]))
-            steps = {name: np.concatenate((self._steps[name], column)) for name, column in steps.items()}
+            # restored ones may have been stored without SAMPLED_REWARDS
+            before = {SAMPLED_REWARDS: self._steps["rewards"]} | self._steps
+            steps = {name: np.concatenate((before[name], column)) for name, column in steps.items()}
             states = {name: np.concatenate((self._states[name], values)) for name, values in states.items()}
         self._steps, self._starts, self._states = steps, starts, states
         self._fragment_index = fragment_index

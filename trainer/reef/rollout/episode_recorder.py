@@ -92,14 +92,13 @@ class EpisodeRecorder(EpisodeRelay):
 def keep_likelihood(episode: PlayedEpisode, worker: RolloutWorker, env: int) -> None:
     """Add to the newest step of an episode of one agent how likely its action was, if the worker knows it."""
     runner, *others = worker.runners.values()
-    if others or not runner.explores or runner.to_env is not None:
+    if others or not runner.explores or runner.to_env is not None or not runner.exploration.has_logp:
         return
     actions = runner.newest_actions[env : env + 1]
     distribution = ActionDistribution(runner.policy.dist_class, runner.acted_by[env : env + 1])
-    if (logp := runner.exploration.logp(distribution, actions, worker.timestep)) is not None:
-        episode.steps[-1][ACTION_LOGP] = float(logp[0])
-        if not runner.columns.action_transform.identity:
-            episode.steps[-1][CHOSEN] = actions[0].copy()
+    episode.steps[-1][ACTION_LOGP] = float(runner.exploration.logp(distribution, actions, worker.timestep)[0])
+    if not runner.columns.action_transform.identity:
+        episode.steps[-1][CHOSEN] = actions[0].copy()
 
 
 def episode_recorder(

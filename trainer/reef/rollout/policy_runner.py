@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from reef.batch import Rollout
 from reef.config import AlgorithmConfig
 from reef.envs.by_policy import Columns
 from reef.envs.seeding import EVALUATION
 from reef.envs.vector import StepResult, check_choices, check_finite, warn_of_bounds
+from reef.nn.distributions import ActionDistribution
 from reef.nn.make import make_policy
 from reef.nn.policies import Policy
 from reef.rollout.acting_device import acting_device
@@ -52,20 +52,21 @@ class PolicyRunner:
         self.filter = make_filter(config.observation_filter, self.policy.input_layout)
         self.update_filter = not config.in_evaluation
         self.explores = config.explore
-        self.exploration = make_exploration(config, self.policy.action_layout, worker_index)
+        exploration = self.exploration = make_exploration(config, self.policy.action_layout, worker_index)
         # None: the policy acts by its own weights.
-        self.parameter_noise = (
-            self.exploration if self.explores and isinstance(self.exploration, ParameterNoise) else None
-        )
+        self.parameter_noise = exploration if self.explores and isinstance(exploration, ParameterNoise) else None
+        # whether the likelihood of some actions is not that by the policy's distribution, and is known and recorded
+        records = self.explores and "action_logp" in self.policy.acting_extras
+        self.own_logp = records and exploration.has_logp and not exploration.follows_policy(0)
         # None: it need not know where episodes end.
-        self.episodic = self.exploration if self.explores and self.exploration.is_episodic else None
+        self.episodic = exploration if self.explores and exploration.is_episodic else None
         # 1: a random stream other than the environments'.
         apart = (1, EVALUATION) if config.in_evaluation else (1,)
         self.generator = np.random.default_rng(None if seed is None else [seed, worker_index, *apart])
         # The current fragment, or the last one.
         layout = self.policy.observation_layout
         nothing = np.zeros((len(columns.envs), *layout.shape), layout.dtype)
-        self.fragment = Fragment(self.policy, nothing, 0, {})
+        self.fragment = Fragment(self.policy, nothing, 0, {}, self.own_logp)
         # [B, *action] of each column, and [B, D] the inputs of the distributions that they were chosen by
         self.newest_actions = self.acted_by = nothing
         # [B, *obs] filtered; None: episodes start with the next fragment.
@@ -89,7 +90,7 @@ class PolicyRunner:
         assert self.obs is not None, "episodes have begun"
         if self.episodic is not None:
             self.episodic.begin(new_episodes=first is not None)
-        self.fragment = Fragment(self.policy, self.obs, steps, self.recurrent)
+        self.fragment = Fragment(self.policy, self.obs, steps, self.recurrent, self.own_logp)
         self.obs = None
 
     def go_on(self) -> None:
@@ -99,24 +100,25 @@ class PolicyRunner:
     def act(self, t: int, timestep: int) -> Array:
         """The actions [B, *action] of step `t`, recorded; `timestep` drives exploration schedules."""
         fragment = self.fragment
-        self.newest_actions, self.acted_by = self.choose(fragment.obs[t], timestep)
+        self.newest_actions, self.acted_by, logp = self.choose(fragment.obs[t], timestep)
         fragment.actions[t] = self.newest_actions
+        if fragment.logp is not None:
+            fragment.logp[t] = logp
         if fragment.dist_inputs is not None:
             fragment.dist_inputs[t] = self.acted_by
         return self.newest_actions if self.to_env is None else self.to_env(self.newest_actions)
 
-    def choose(self, obs: Array, timestep: int) -> tuple[Array, Array]:
-        """Actions [B, *action] for filtered observations, and the distribution's inputs [B, D]; the state goes on."""
-        explore = self.explores
-        if self.parameter_noise is not None:
-            distribution, recorded, self.recurrent = self.parameter_noise.act(
-                self.policy, obs, self.recurrent, timestep, self.generator
-            )
+    def choose(self, obs: Array, timestep: int) -> tuple[Array, Array, Array | float]:
+        """Actions [B, *action], distribution inputs [B, D] and `logp` as in `Fragment`; the recurrent state goes on."""
+        explore, generator = self.explores, self.generator
+        if (noise := self.parameter_noise) is not None:
+            distribution, recorded, self.recurrent = noise.act(self.policy, obs, self.recurrent, timestep, generator)
         else:
-            generator = self.generator if explore else None
-            distribution, self.recurrent = self.policy.act(obs, self.recurrent, generator)
+            distribution, self.recurrent = self.policy.act(obs, self.recurrent, generator if explore else None)
             recorded = distribution
-        return self.exploration.choose(distribution, timestep, explore, self.generator), recorded.inputs
+        actions = self.exploration.choose(distribution, timestep, explore, generator)
+        own = self.own_logp and not self.exploration.follows_policy(timestep)
+        return actions, recorded.inputs, self.exploration.logp(distribution, actions, timestep) if own else np.nan
 
     def record(self, t: int, result: StepResult, active: Array | None) -> Array | None:
         """Record the results of step `t`; it is valid in the environments where `active` [E] is True, or in all.
@@ -219,6 +221,7 @@ class Fragment:
         first: Array,  # [B, *obs] the first observations, filtered
         steps: int,
         state_in: RecurrentState,
+        own_logp: bool = False,  # whether log-likelihoods are written
     ) -> None:
         """Allocate `steps` steps; `grow` allocates more."""
         obs, action, columns = policy.observation_layout, policy.action_layout, len(first)
@@ -232,6 +235,8 @@ class Fragment:
         self.needs_logp = "action_logp" in policy.acting_extras
         if "action_dist_inputs" in policy.acting_extras:
             self.dist_inputs = np.empty((steps, columns, policy.dist_class.num_inputs), np.float32)
+        # [T, B] of the actions, NaN: by the distribution; None: all are
+        self.logp = np.empty((steps, columns), np.float32) if own_logp else None
         self.finals: list[tuple[int, int, Array]] = []  # (step, column, true successor)
         self.state_in = {name: values.copy() for name, values in state_in.items()}
         self.obs[0] = first
@@ -255,7 +260,7 @@ class Fragment:
     def grow(self) -> None:
         """Double the capacity, keeping the written steps."""
         room = self.capacity
-        for name in ("obs", "actions", "rewards", "terminated", "truncated", "mask", "dist_inputs"):
+        for name in ("obs", "actions", "rewards", "terminated", "truncated", "mask", "dist_inputs", "logp"):
             array = getattr(self, name)
             if array is not None:
                 more = np.ones if name == "mask" else np.empty
@@ -288,6 +293,8 @@ class Fragment:
         inputs, actions = self.dist_inputs[:steps], self.actions[:steps]
         if not self.needs_logp:
             return {"action_dist_inputs": inputs}
-        distribution = self.dist_class(torch.from_numpy(inputs.reshape(-1, inputs.shape[-1])))
-        logp = distribution.logp(torch.from_numpy(actions.reshape(-1, *actions.shape[2:])))
-        return {"action_dist_inputs": inputs, "action_logp": logp.numpy().reshape(inputs.shape[:2])}
+        distribution = ActionDistribution(self.dist_class, inputs.reshape(-1, inputs.shape[-1]))
+        logp = distribution.logp(actions.reshape(-1, *actions.shape[2:])).reshape(inputs.shape[:2])
+        if self.logp is not None:
+            logp = np.where(np.isnan(self.logp[:steps]), logp, self.logp[:steps])
+        return {"action_dist_inputs": inputs, "action_logp": logp}

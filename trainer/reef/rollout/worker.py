@@ -21,6 +21,7 @@ from reef.envs.by_policy import EnvStep, PolicyEnvs
 from reef.envs.context import env_context
 from reef.envs.make import make_envs
 from reef.errors import WorkerTimeoutError
+from reef.nn.recurrent import with_sampled_rewards
 from reef.replay.step_values import with_step_values
 from reef.rollout.episode_hooks import BaseEnv, EpisodeHooks
 from reef.rollout.episode_recorder import episode_recorder
@@ -168,7 +169,8 @@ class RolloutWorker(WorkerPolicies):
 
     def _for_hooks(self, rollouts: dict[PolicyId, Rollout]) -> dict[PolicyId, Rollout]:
         """The rollouts after on_postprocess_trajectory; their last observation begins the next fragment unchanged."""
-        rollouts = {pid: replace(rollout, next_obs=rollout.next_obs.copy()) for pid, rollout in rollouts.items()}
+        own = {pid: replace(rollout, next_obs=rollout.next_obs.copy()) for pid, rollout in rollouts.items()}
+        rollouts = {pid: with_sampled_rewards(rollout) for pid, rollout in own.items()}
         if self.episode_hooks is not None:
             self.episode_hooks.postprocess(rollouts)
         return rollouts

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -219,11 +220,9 @@ def build_algorithm(
         on_failure.callback(workers.stop)
         evaluation.check_spaces(spaces)
         evaluation.read_recorded(local)
-        for text in ignored_beside_others(config):
+        by_policy = [config.for_policy(name).ignored_settings(policy) for name, policy in local.policy_map.items()]
+        for text in chain(ignored_beside_others(config), *by_policy):
             log.warning("%s", text)
-        for policy_id, policy in local.policy_map.items():
-            for text in (*config.for_policy(policy_id).ignored_settings(policy),):
-                log.warning("%s", text)
         if learners is None:
             learners = make_learners(algorithm_class.learner_class, config, spaces, workers)
             on_failure.callback(learners.stop)
@@ -319,7 +318,12 @@ def make_local_worker(config: AlgorithmConfig, *, with_env: bool) -> RolloutWork
     """The worker of this process; its environment may read the variables that are set for the driver."""
     os.environ.update(config.extra_python_environs_for_driver)
     keep_freed_memory()  # within limits that those variables may set
-    return load(sampling_class(config))(with_registered_envs(config), with_env=with_env)  # type: ignore[no-any-return]
+    local: RolloutWorker = load(sampling_class(config))(with_registered_envs(config), with_env=with_env)
+    with ExitStack() as on_failure:
+        on_failure.callback(local.stop)
+        local.require_likelihoods()
+        on_failure.pop_all()
+    return local
 
 
 def sampling_class(config: AlgorithmConfig) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent import futures
@@ -338,7 +339,7 @@ def in_background(function: Callable[[], T]) -> Future[T]:
 
 def tell_of_greedy(config: AlgorithmConfig, trained: RolloutWorker) -> None:
     """Warn where a policy that draws its actions is evaluated without, unless the settings say so themselves."""
-    draws = any(runner.exploration.draws_from_policy for runner in trained.runners.values())
+    draws = any(runner.exploration.follows_policy(sys.maxsize) for runner in trained.runners.values())
     if config.explore and "explore" not in config.evaluation_config and draws:
         log.warning(GREEDY, config.label)
 

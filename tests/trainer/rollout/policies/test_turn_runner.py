@@ -117,3 +117,49 @@ def test_a_policy_by_which_no_agent_acted_has_no_rows(by_workers: bool) -> None:
     settings = {"num_rollout_workers": 0, "rollout_fragment_length": 5, "worker_side_prioritization": by_workers}
     sample = cut_at_end(RolloutWorker(config.assign(settings).freeze()).sample())
     assert {name: rollout.shape[0] for name, rollout in sample.rollouts.items()} == {"main": 2, "old": 2, "older": 0}
+
+
+EPSILON = {"type": "EpsilonGreedy", "epsilon_schedule": [[0, 1.0], [10, 0.0]]}
+
+
+def exploring(**settings: Any) -> RolloutWorker:
+    """One that has acted at random, and whose epsilon is 0 from now on."""
+    sizes = {"rollout_fragment_length": 5, "train_batch_size": 5, "sgd_minibatch_size": 5}
+    worker = RolloutWorker(in_turn(PPOConfig(), 100, exploration_config=EPSILON, **sizes, **settings))
+    first = worker.sample(5).rollouts
+    for name in "ab":
+        rows = first[name].mask
+        np.testing.assert_allclose(first[name].extras["action_logp"][rows], np.log(1 / 2), rtol=1e-6)
+    worker.timestep = 10
+    return worker
+
+
+def logp_after(worker: RolloutWorker) -> dict[str, list[float]]:
+    rollouts = worker.sample(5).rollouts
+    return {name: own.extras["action_logp"][own.mask].tolist() for name, own in rollouts.items()}
+
+
+def test_an_action_of_the_fragment_before_keeps_the_likelihood_of_its_time() -> None:
+    found = logp_after(exploring())
+    waited = [name for name in "ab" if found[name][0]]
+    assert len(waited) == 1, "the other agent acted in the last step, and its result came"
+    assert found[waited[0]][0] == pytest.approx(np.log(1 / 2))
+    assert not any(logp for name in "ab" for logp in found[name][name in waited :])
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_restored_worker_knows_the_likelihood_of_an_action_without_a_result(is_older: bool) -> None:
+    one, two = exploring(), exploring()
+    two.set_weights(one.get_weights(), 0, 10)
+    state = one.state()
+    for own in state["runners"].values():
+        assert "logp" in own["open"]
+        if is_older:
+            del own["open"]["logp"]
+    two.set_state(state)
+    found, expected = logp_after(two), logp_after(one)
+    for name in "ab":
+        assert found[name][1:] == expected[name][1:]
+        if not is_older:
+            assert found[name][0] == expected[name][0]
+        assert np.isfinite(found[name]).all()

@@ -232,6 +232,9 @@ def test_what_does_not_fit_leaves_all_as_it_was(tmp_path: Path) -> None:
             algorithm.add_policy("odd", observation_space=gym.spaces.Box(0, 1, (99,)))
         with pytest.raises(ReefError):
             algorithm.add_policy("other", policy=another.get_policy("main"))
+        noise = {"exploration_config": {"type": "ParameterNoise", "sub_exploration": {"type": "EpsilonGreedy"}}}
+        with pytest.raises(ConfigError, match="'ParameterNoise': PPO weighs each action by how likely it was"):
+            algorithm.add_policy("noisy", config=noise, policies_to_train=["main", "noisy"])
         assert list(algorithm.config.policies) == list(algorithm.workers.local_worker().policy_map) == ["main"]
         algorithm.train()
         with Algorithm.from_checkpoint(algorithm.save(tmp_path / "checkpoint")) as restored:

@@ -13,10 +13,10 @@ from torch import Tensor
 from reef.batch import Rollout, Transitions
 from reef.learn.device import to_device
 from reef.nn.gradients import Columns
+from reef.nn.recurrent import with_sampled_rewards
 from reef.types import Array, State, Stats
 
 Batch = TypeVar("Batch", Rollout, Transitions)
-SAMPLED_REWARDS = "sampled_rewards"  # in `extras`: those before any was added, which a memory read when it acted
 
 
 class IntrinsicRewards(ABC):
@@ -38,8 +38,8 @@ class IntrinsicRewards(ABC):
         found, stats = self.of(columns)
         rewards = batch.rewards.copy()
         rewards[valid] += found.cpu().numpy()
-        extras = {SAMPLED_REWARDS: batch.rewards} | batch.extras
-        return replace(batch, rewards=rewards, extras=extras), {"intrinsic_reward": float(found.mean())} | stats
+        larger = replace(with_sampled_rewards(batch), rewards=rewards)
+        return larger, {"intrinsic_reward": float(found.mean())} | stats
 
     @abstractmethod
     def of(self, columns: Columns) -> tuple[Tensor, Stats]:

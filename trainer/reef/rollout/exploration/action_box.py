@@ -46,6 +46,17 @@ class ActionBox:
         )
         return np.where(self.whole, np.floor(values), values).astype(self.layout.action_dtype)  # type: ignore[no-any-return]
 
+    def uniform_logp(self, distribution: ActionDistribution) -> Array:
+        """[B] log-likelihood of each action that `uniform` may return."""
+        logp = np.zeros(len(distribution))
+        if distribution.maker.is_of_indices:
+            valid = distribution.inputs > EXCLUDED
+            for part in distribution.maker.parts:
+                logp -= np.log(valid[:, part.inputs].sum(-1))
+            return logp
+        spans = self.high - self.low  # of whole elements: how many values there are
+        return logp - np.log(spans[spans > 0]).sum()  # type: ignore[no-any-return]
+
     def require(self, kind: type[spaces.Space[Any]], who: object) -> None:
         """Raise ConfigError unless the action space is of `kind`."""
         if not isinstance(self.layout.space, kind):

@@ -12,7 +12,8 @@ from reef.errors import ConfigError
 from reef.nn.distributions import ActionDistribution, Categorical
 from reef.nn.distributions.discrete import EXCLUDED
 from reef.rollout.exploration.action_box import uniform_valid
-from reef.rollout.exploration.exploration import Exploration, check
+from reef.rollout.exploration.arguments import check
+from reef.rollout.exploration.exploration import Exploration
 from reef.rollout.exploration.levels import levels, ramp
 from reef.schedules import Schedule, Scheduled
 from reef.types import Array
@@ -22,9 +23,18 @@ from reef.types import Array
 class Random(Exploration):
     """Uniformly random actions."""
 
+    @property
+    def has_logp(self) -> bool:
+        """Yes."""
+        return True
+
     def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
         """Return uniformly random actions; with an action mask, uniform over the valid ones."""
         return self.actions.uniform(distribution, generator)
+
+    def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> Array:
+        """[B], the same for all valid actions."""
+        return self.actions.uniform_logp(distribution)
 
 
 @dataclass
@@ -44,6 +54,11 @@ class EpsilonGreedy(Exploration):
     epsilon_timesteps: int = 100_000
     epsilon_schedule: Scheduled | None = None
     per_worker: bool = False
+
+    @property
+    def has_logp(self) -> bool:
+        """Yes."""
+        return True
 
     def __post_init__(self) -> None:
         self.actions.require(spaces.Discrete, self)
@@ -95,9 +110,13 @@ class SoftQ(Exploration):
     temperature: float = 1.0
 
     @property
-    def draws_from_policy(self) -> bool:
+    def has_logp(self) -> bool:
         """Yes."""
         return True
+
+    def follows_policy(self, timestep: int) -> bool:
+        """With a temperature of 1."""
+        return self.temperature == 1.0
 
     def __post_init__(self) -> None:
         self.actions.require(spaces.Discrete, self)
@@ -111,5 +130,7 @@ class SoftQ(Exploration):
 
     def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> Array:
         """[B] by the distribution with this temperature."""
-        logp: Array = ActionDistribution(distribution.maker, distribution.inputs / self.temperature).logp(actions)
-        return logp
+        # in float64 and below 0, whatever the temperature
+        logits = distribution.inputs.astype(np.float64)
+        logits = (logits - logits.max(-1, keepdims=True)) / self.temperature
+        return ActionDistribution(distribution.maker, logits).logp(actions)

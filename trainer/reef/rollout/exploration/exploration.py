@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 
-from reef.errors import ConfigError
 from reef.nn.distributions import ActionDistribution
 from reef.rollout.exploration.action_box import ActionBox
+from reef.rollout.exploration.arguments import check
 from reef.types import Array, State
 
 
@@ -20,8 +19,12 @@ class Exploration:
     actions: ActionBox
 
     @property
-    def draws_from_policy(self) -> bool:
-        """Whether its randomness is only that of the policy's distribution, without additional noise."""
+    def has_logp(self) -> bool:
+        """Whether `logp` is known."""
+        return False
+
+    def follows_policy(self, timestep: int) -> bool:
+        """Whether it draws by the policy's distribution itself; where it does at timestep 0, it always does."""
         return False
 
     @property
@@ -66,9 +69,9 @@ class Exploration:
         """Return explored actions [B, *action]."""
         raise NotImplementedError
 
-    def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> Array | None:
-        """[B] log-likelihoods with which `explore` returned actions [B, *action]; None where they are not known."""
-        return None
+    def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> Array:
+        """[B] log-likelihoods with which `explore` returned actions [B, *action]."""
+        raise NotImplementedError
 
     def info(self, timestep: int) -> dict[str, float]:
         """Values to report in the results, such as the current epsilon."""
@@ -90,9 +93,13 @@ class StochasticSampling(Exploration):
     random_timesteps: int = 0
 
     @property
-    def draws_from_policy(self) -> bool:
+    def has_logp(self) -> bool:
         """Yes."""
         return True
+
+    def follows_policy(self, timestep: int) -> bool:
+        """After the random actions."""
+        return timestep >= self.random_timesteps
 
     def __post_init__(self) -> None:
         check("random_timesteps", self.random_timesteps, 0)
@@ -103,13 +110,7 @@ class StochasticSampling(Exploration):
             return self.actions.uniform(distribution, generator)
         return distribution.sample(generator)
 
-    def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> Array | None:
-        """By the distribution; None for uniformly random actions."""
-        return None if timestep < self.random_timesteps else distribution.logp(actions)
-
-
-def check(name: str, value: Any, low: float, high: float = float("inf")) -> None:
-    """Raise ConfigError unless an argument is a number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        limits = f"at least {low}" if high == float("inf") else f"from {low} to {high}"
-        raise ConfigError(f"exploration_config.{name}={value!r} must be a number, {limits}.")
+    def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> Array:
+        """[B] by the distribution, or uniform."""
+        random = timestep < self.random_timesteps
+        return self.actions.uniform_logp(distribution) if random else distribution.logp(actions)

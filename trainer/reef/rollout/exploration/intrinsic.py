@@ -11,7 +11,7 @@ from gymnasium import spaces
 from reef.config import AlgorithmConfig, ModelConfig
 from reef.config.groups.training import ACTIVATIONS
 from reef.errors import ConfigError
-from reef.rollout.exploration.exploration import check
+from reef.rollout.exploration.arguments import check, check_choice, check_size
 from reef.rollout.exploration.sub_exploration import WithSubExploration
 
 BETA_SCHEDULES = ("constant", "linear_decay")
@@ -76,7 +76,7 @@ class Curiosity(IntrinsicExploration):
                 raise ConfigError(f"exploration_config.{name}_hiddens={hiddens!r} must be a list of sizes, as [256].")
             for size in hiddens:
                 check_size(f"{name}_hiddens", size)
-            _check_choice(f"{name}_activation", getattr(self, f"{name}_activation"), ACTIVATIONS)
+            check_choice(f"{name}_activation", getattr(self, f"{name}_activation"), ACTIVATIONS)
         self.feature_net = model_of("feature_net_config", self.feature_net_config)
         kinds = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
         if not isinstance(space := self.actions.layout.space, kinds):
@@ -110,19 +110,8 @@ class RE3(IntrinsicExploration):
         check_size("k_nn", self.k_nn)
         check("beta", self.beta, 0.0)
         check("rho", self.rho, 0.0, 1.0)
-        _check_choice("beta_schedule", self.beta_schedule, BETA_SCHEDULES)
+        check_choice("beta_schedule", self.beta_schedule, BETA_SCHEDULES)
         self.encoder_net = model_of("encoder_net_config", self.encoder_net_config)
-
-
-def check_size(name: str, value: Any) -> None:
-    """Raise ConfigError unless an argument is a whole number, 1 or more."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"exploration_config.{name}: {value!r} must be a whole number, 1 or more.")
-
-
-def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ConfigError(f"exploration_config.{name}={value!r} must be one of {', '.join(choices)}.")
 
 
 def model_of(name: str, given: dict[str, Any] | None) -> ModelConfig:

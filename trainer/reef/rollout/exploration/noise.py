@@ -9,7 +9,8 @@ import numpy as np
 from gymnasium import spaces
 
 from reef.nn.distributions import ActionDistribution
-from reef.rollout.exploration.exploration import Exploration, check
+from reef.rollout.exploration.arguments import check
+from reef.rollout.exploration.exploration import Exploration
 from reef.rollout.exploration.levels import levels, ramp
 from reef.schedules import Schedule
 from reef.types import Array, State

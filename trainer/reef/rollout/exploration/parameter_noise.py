@@ -13,8 +13,8 @@ from reef.errors import ConfigError
 from reef.nn.distributions import ActionDistribution, Categorical
 from reef.nn.fast import fast_actor
 from reef.nn.policies import Policy
+from reef.rollout.exploration.arguments import check
 from reef.rollout.exploration.discrete import EpsilonGreedy
-from reef.rollout.exploration.exploration import check
 from reef.rollout.exploration.noise import GaussianNoise
 from reef.rollout.exploration.sub_exploration import WithSubExploration
 from reef.types import Array, RecurrentState, State
@@ -60,8 +60,14 @@ class ParameterNoise(WithSubExploration):
             )
         self.stddev = float(self.initial_stddev)
 
-    def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> None:
-        """Not known: over all noises that could have been drawn."""
+    @property
+    def has_logp(self) -> bool:
+        """No: it would be over all noises that could have been drawn."""
+        return False
+
+    def follows_policy(self, timestep: int) -> bool:
+        """No: other weights act."""
+        return False
 
     @property
     def is_episodic(self) -> bool:

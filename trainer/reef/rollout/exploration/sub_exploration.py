@@ -26,9 +26,13 @@ class WithSubExploration(Exploration):
         return self.sub_exploration
 
     @property
-    def draws_from_policy(self) -> bool:
+    def has_logp(self) -> bool:
         """As in `sub`."""
-        return self.sub.draws_from_policy
+        return self.sub.has_logp
+
+    def follows_policy(self, timestep: int) -> bool:
+        """As `sub` does."""
+        return self.sub.follows_policy(timestep)
 
     @property
     def is_episodic(self) -> bool:
@@ -62,7 +66,7 @@ class WithSubExploration(Exploration):
         """Return the actions of `sub`."""
         return self.sub.explore(distribution, timestep, generator)
 
-    def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> Array | None:
+    def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> Array:
         """As `sub` says."""
         return self.sub.logp(distribution, actions, timestep)
 

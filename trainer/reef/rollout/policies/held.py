@@ -13,6 +13,7 @@ from reef.envs.by_policy import PolicyEnvs
 from reef.math.running import RunningStat
 from reef.nn.policies import Policy
 from reef.rollout.episodes import EpisodeTracker
+from reef.rollout.exploration.likelihoods import require_likelihoods
 from reef.rollout.exploration.on_request import OnRequest
 from reef.rollout.filters import Filters
 from reef.rollout.policies.batch_runner import make_runner
@@ -54,6 +55,12 @@ class WorkerPolicies(ABC):
             policy = self.runners[policy_id].policy
             policy.chooser = OnRequest(self.runners[policy_id], self.config, lambda: self.timestep)
             self.hooks.call("on_create_policy", policy_id=policy_id, policy=policy)
+
+    def require_likelihoods(self) -> None:
+        """Raise ConfigError where a policy that may train cannot learn from the actions of its exploration."""
+        for policy_id, runner in self.runners.items():
+            if runner.explores and self.config.may_train(policy_id):
+                require_likelihoods(self.config.for_policy(policy_id), runner.exploration)
 
     def _hold(self, policies: dict[PolicyId, Policy]) -> None:
         """Have the map of the policies, which keeps weights in files where there are too many."""

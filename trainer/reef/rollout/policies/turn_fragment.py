@@ -16,13 +16,13 @@ class TurnFragment(Fragment):
     So the rows of a column follow each other in time, and there is padding at the end alone.
     """
 
-    def __init__(self, policy: Policy, columns: int, steps: int) -> None:
-        """For `steps` steps of the environments."""
+    def __init__(self, policy: Policy, columns: int, steps: int, own_logp: bool) -> None:
+        """For `steps` steps of the environments; `own_logp`: whether log-likelihoods are written."""
         layout = policy.observation_layout
         nothing = np.zeros((columns, *layout.shape), layout.dtype)
         # one row more: for an action that has no result yet
-        super().__init__(policy, nothing, steps + 1, policy.initial_state(columns))
-        for name in ("obs", "actions", "rewards", "terminated", "truncated", "mask", "dist_inputs"):
+        super().__init__(policy, nothing, steps + 1, policy.initial_state(columns), own_logp)
+        for name in ("obs", "actions", "rewards", "terminated", "truncated", "mask", "dist_inputs", "logp"):
             if (array := getattr(self, name)) is not None:
                 array[:] = 0
         self.rows = np.zeros(columns, np.int64)  # [B] that are complete
@@ -37,12 +37,14 @@ class TurnFragment(Fragment):
     def observed(self, count: int) -> None:
         """The base class counts steps of the environments."""
 
-    def act(self, columns: Array, obs: Array, actions: Array, inputs: Array) -> None:
-        """Write actions [B, *action] of some columns, with what they were chosen from."""
+    def act(self, columns: Array, obs: Array, actions: Array, inputs: Array, logp: Array | float) -> None:
+        """Write actions [B, *action] of some columns, with the rest of what `PolicyRunner.choose` returned."""
         rows = self.rows[columns]
         self.obs[rows, columns], self.actions[rows, columns] = obs[columns], actions[columns]
         if self.dist_inputs is not None:
             self.dist_inputs[rows, columns] = inputs[columns]
+        if self.logp is not None:
+            self.logp[rows, columns] = np.broadcast_to(logp, self.rows.shape)[columns]
 
     def complete(
         self, columns: Array, t: int, rewards: Array, terminated: Array, truncated: Array, after: Array
@@ -67,7 +69,7 @@ class TurnFragment(Fragment):
 
     def grow(self) -> None:
         """Double the capacity, keeping the written rows."""
-        for name in ("obs", "actions", "rewards", "terminated", "truncated", "mask", "dist_inputs", "ended_at"):
+        for name in ("obs", "actions", "rewards", "terminated", "truncated", "mask", "dist_inputs", "logp", "ended_at"):
             if (array := getattr(self, name)) is not None:
                 setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
 

@@ -24,7 +24,7 @@ class TurnRunner(PolicyRunner):
     def __init__(self, config: AlgorithmConfig, worker_index: int, columns: Columns, policy_id: PolicyId) -> None:
         """See `PolicyRunner`."""
         super().__init__(config, worker_index, columns, policy_id)
-        self.fragment = TurnFragment(self.policy, len(columns.envs), 0)
+        self.fragment = TurnFragment(self.policy, len(columns.envs), 0, self.own_logp)
         self._held = self.fragment.obs[0]  # [B, *obs] what each agent acts on next, filtered
         self._nothing: Array = np.zeros_like(self.fragment.actions[0])
         self._before = self.policy.initial_state(len(columns.envs))  # the recurrent state before the newest action
@@ -35,7 +35,7 @@ class TurnRunner(PolicyRunner):
     def begin(self, steps: int, first: Array | None = None) -> None:
         """Allocate rows for `steps` steps; with the `first` observations [B, *obs] new episodes start."""
         before, rows = self.fragment, self.fragment.rows
-        self.fragment = TurnFragment(self.policy, len(rows), steps)
+        self.fragment = TurnFragment(self.policy, len(rows), steps, self.own_logp)
         if first is not None:
             self._held = self.filtered(first, self.columns.present, update=True)
             self.recurrent = self.policy.initial_state(len(rows))
@@ -48,9 +48,9 @@ class TurnRunner(PolicyRunner):
         if self._open.any():
             columns = np.flatnonzero(self._open)
             own = rows[columns], columns
-            self.fragment.obs[0, columns], self.fragment.actions[0, columns] = before.obs[own], before.actions[own]
-            if before.dist_inputs is not None and self.fragment.dist_inputs is not None:
-                self.fragment.dist_inputs[0, columns] = before.dist_inputs[own]
+            for name in ("obs", "actions", "dist_inputs", "logp"):
+                if (array := getattr(self.fragment, name)) is not None:
+                    array[0, columns] = getattr(before, name)[own]
             # of the action: a column's first row may be open for the whole of the fragment before
             for name, values in self.fragment.state_in.items():
                 values[columns] = self._before[name][columns]
@@ -69,10 +69,10 @@ class TurnRunner(PolicyRunner):
         self.policy.have_weights()
         before = self.recurrent
         self.exploration.acts_in(present)
-        actions, inputs = self.choose(self._held, timestep)
+        actions, inputs, logp = self.choose(self._held, timestep)
         self.recurrent = _where(present, self.recurrent, before)
         columns = np.flatnonzero(present)
-        self.fragment.act(columns, self._held, actions, inputs)
+        self.fragment.act(columns, self._held, actions, inputs, logp)
         for name, values in self.fragment.state_in.items():
             first = columns[self.fragment.rows[columns] == 0]
             values[first] = before[name][first]
@@ -118,6 +118,8 @@ class TurnRunner(PolicyRunner):
         }
         if self.fragment.dist_inputs is not None:
             waiting["dist_inputs"] = self.fragment.dist_inputs[rows]
+        if self.fragment.logp is not None:
+            waiting["logp"] = self.fragment.logp[rows]
         return {**super().state(), "open": waiting}
 
     def set_state(self, state: State) -> None:
@@ -131,12 +133,16 @@ class TurnRunner(PolicyRunner):
         if self.obs is None:
             return
         waiting, going_on = state["open"], np.flatnonzero(resumed)
-        self.fragment = fragment = TurnFragment(self.policy, len(resumed), 0)
+        self.fragment = fragment = TurnFragment(self.policy, len(resumed), 0, self.own_logp)
         pairs = [(self._open, waiting["columns"]), (fragment.obs[0], waiting["obs"])]
         pairs += [(self.newest_actions, waiting["actions"]), (fragment.actions[0], waiting["actions"])]
         pairs += [(self._before[name], waiting["before"][name]) for name in self._before]
         if fragment.dist_inputs is not None:
             pairs.append((fragment.dist_inputs[0], waiting["dist_inputs"]))
+        if fragment.logp is not None:
+            # a checkpoint of before likelihoods were recorded has none
+            fragment.logp[0] = np.nan
+            pairs.append((fragment.logp[0], waiting.get("logp", fragment.logp[0])))
         for mine, stored in pairs:
             require_like(stored[:0], mine[:0], "open")
             mine[going_on] = stored[going_on]

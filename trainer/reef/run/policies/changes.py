@@ -126,9 +126,14 @@ class ChangingPolicies(Inference):
         """Change to the policies of `config`; nothing has changed where an environment's spaces refuse one."""
         self.finish_evaluation()
         self.workers.set_policies(config)
+        local = self.workers.local_worker()
+        try:
+            local.require_likelihoods()
+        except ConfigError:
+            self.workers.set_policies(self.config)
+            raise
         before, self.config = self.config, config
         self.has_new_fixed_weights = True
-        local = self.workers.local_worker()
         self.learners.set_policies(config, local.spaces)
         self.let_policies_learn()
         learns_now = [n for n in before.policies if config.may_train(n) and not before.may_train(n)]
