@@ -39,11 +39,6 @@ class ActorCriticConfig(AlgorithmConfig):
     normalize_advantages: bool = setting(True, "Scale the advantages of a train batch to mean 0, deviation 1")
 
     @property
-    def trace_decay(self) -> float:
-        """GAE's lambda as it is used: without a critic there are only whole returns to learn from."""
-        return self.lambda_ if self.use_gae and self.use_critic else 1.0
-
-    @property
     def weighs_actions(self) -> bool:
         """Whether the gradient weighs each action by how likely it was when it was taken."""
         return True
@@ -80,6 +75,7 @@ class ActorCriticLearner(Learner[Rollout]):
         super().__init__(*args, **kwargs)
         self.passes = 1
         self.layout = layout_of(self.policy, self.config, self.device)  # rows, or sequences if there is a memory
+        self.trace_decay: float = self.config.lambda_ if self.config.use_gae and self.config.use_critic else 1.0
         self.vf_loss_coeff: float = self.config.vf_loss_coeff if self.config.use_critic else 0.0
         self.entropy_coeff = torch.tensor(0.0, device=self.device)
         self.entropy_schedule = Schedule(self.config.entropy_coeff)
@@ -113,7 +109,7 @@ class ActorCriticLearner(Learner[Rollout]):
             batch.terminated,
             batch.truncated,
             self.config.gamma,
-            self.config.trace_decay,
+            self.trace_decay,
             batch.mask,
         )
 

@@ -173,7 +173,7 @@ class IMPALALearner(A2CLearner):
             batch.terminated,
             batch.truncated,
             config.gamma,
-            config.trace_decay,
+            self.trace_decay,
             config.vtrace_clip_rho_threshold,
             config.vtrace_clip_pg_rho_threshold,
             batch.mask,

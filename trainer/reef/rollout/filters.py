@@ -18,13 +18,11 @@ from reef.spaces import Layout
 from reef.types import Array, PolicyId, State
 
 FILTERS = ("NoFilter", "MeanStdFilter")
-EPSILON = 1e-8  # avoids division by zero
+EPSILON = 1e-8  # an element that deviates less was constant: divided, another value would become as large as 1e8
 
 
 class MeanStdFilter:
     """Subtracts the running mean and divides by the running standard deviation, element by element.
-
-    An element that was constant so far is not divided: the first other value would become as large as 1e8.
 
     Only Box parts are filtered: indices of Discrete parts stay unchanged because they select one-hot rows, and bytes
     are scaled by the networks. The result has the dtype of the observations' layout; `make_filter` refuses integer
@@ -65,7 +63,7 @@ class MeanStdFilter:
 
     def _refresh(self) -> None:
         self.mean, std = self.stat.mean, self.stat.std
-        self.scale = 1.0 / (np.where(std > EPSILON, std, 1.0) + EPSILON)
+        self.scale = 1.0 / np.where(std > EPSILON, std + EPSILON, 1.0)
         if self._fixed is not None:
             self.mean, self.scale = np.where(self._fixed, 0.0, self.mean), np.where(self._fixed, 1.0, self.scale)
 
