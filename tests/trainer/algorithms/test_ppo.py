@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ class Custom(nn.Module):
 
 def learner(
     action_space: spaces.Space[Any],
-    make: type[PPOLearner] = PPOLearner,
+    make: Callable[..., PPOLearner] = PPOLearner,
     observation_space: spaces.Space[Any] = BOX,
     **settings: Any,
 ) -> PPOLearner:
@@ -88,8 +90,7 @@ def test_dropout_disturbs_gradient_steps_alone_and_by_the_learners_own_draws() -
 def test_learners_that_work_together_drop_out_each_its_own() -> None:
     losses = []
     for rank in (0, 1):
-        each = learner(spaces.Discrete(4), model={"custom_model": Dropping})
-        each.rank = rank
+        each = learner(spaces.Discrete(4), partial(PPOLearner, rank=rank), model={"custom_model": Dropping})
         losses.append(float(each.parameters.gradient(some_steps(each)).value))
     assert losses[0] != losses[1]
 
