@@ -36,11 +36,8 @@ REFUSAL = "reef.dev/refusal"
 # Likewise: the job has ended, and its document is not cached.
 SHORTENED = "reef.dev/shortened"
 DOCUMENT_KEY = "job.json"
-_SCALE = {
-    "replicas",
-    "min_replicas",
-    "rollout_workers",
-}  # may change without new pods; but for rollout_workers from or to 0
+# These fields of a pool may change without new pods; but rollout_workers not from or to 0, which its pods are told.
+_SCALE = {"replicas", "min_replicas", "rollout_workers"}
 
 
 def document(job: str) -> str:

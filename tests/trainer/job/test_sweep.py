@@ -71,13 +71,13 @@ def test_a_new_head_goes_on_from_the_object_store(job, document, s3):
     """Another node has none of the files: neither those of the sweep nor those of its trials."""
     asked = document(
         tune=GRID | {"maxConcurrentTrials": 1},
-        checkpoint={"frequency": 20, "keep": 2, "storage": {"uri": "s3://bucket/reef", "secretRef": {"name": "s3"}}},
-        stop={"training_iteration": 200},
+        checkpoint={"frequency": 10, "keep": 2, "storage": {"uri": "s3://bucket/reef", "secretRef": {"name": "s3"}}},
+        stop={"training_iteration": 100},
     )
     head = job.head(asked, REEF_STORAGE_PATH=str(job.folder / "first"))
     job.wait_for("the first trial", lambda now: now.get("trials", {}).get("finished", 0) == 1, 150)
     (stored,) = s3.bucket.glob("reef/team/cart-u1/sweep_PPO_CartPole-v1_*")
-    assert list(stored.glob("trial_0001/checkpoint_000200-*/manifest.json")), "finished means that it is in the store"
+    assert list(stored.glob("trial_0001/checkpoint_000100-*/manifest.json")), "finished means that it is in the store"
     job.wait_until("a checkpoint of the second", lambda: list(stored.glob("trial_0002/checkpoint_*/manifest.json")))
     head.kill()
     first = (stored / "trial_0001/result.json").stat().st_mtime_ns
@@ -90,14 +90,14 @@ def test_a_new_head_goes_on_from_the_object_store(job, document, s3):
     assert ending["trials"] == {"total": 3, "running": 0, "finished": 3, "failed": 0}
     best = ending["bestTrial"]
     assert ending["checkpoint"]["path"] == best["checkpoint"]
-    assert best["checkpoint"] == f"s3://bucket/reef/team/cart-u1/{stored.name}/{best['name']}/checkpoint_000200"
+    assert best["checkpoint"] == f"s3://bucket/reef/team/cart-u1/{stored.name}/{best['name']}/checkpoint_000100"
     assert list(s3.folder.glob(f"{best['checkpoint'].removeprefix('s3://')}-*/manifest.json")), "after its writer"
     assert (stored / "trial_0001/result.json").stat().st_mtime_ns == first, "a finished trial is not run again"
     trials = json.loads((stored / "trials.json").read_text())["trials"]
     assert [trial["state"] for trial in trials] == ["finished"] * 3
     for trial in trials:
         lines = [json.loads(line) for line in (stored / trial["name"] / "result.json").read_text().splitlines()]
-        assert [line["training_iteration"] for line in lines] == list(range(1, 201))
+        assert [line["training_iteration"] for line in lines] == list(range(1, 101))
 
 
 def test_a_sweep_for_a_bucket_that_is_not_there_ends_at_once(job, document, s3):
