@@ -174,17 +174,23 @@ def test_settings_count_more_than_those_of_the_checkpoints_own_evaluation(tmp_pa
     ]
 
 
-def test_a_flag_lets_the_policy_explore(
-    checkpoint: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def seen_as_it_acts(monkeypatch: pytest.MonkeyPatch, name: str) -> list[bool]:
+    """What runners have under a name, each time that they act; it grows."""
     seen: list[bool] = []
     act = PolicyRunner.act
 
     def watched(self: PolicyRunner, *given: Any) -> Any:
-        seen.append(self.explores)
+        seen.append(getattr(self, name))
         return act(self, *given)
 
     monkeypatch.setattr(PolicyRunner, "act", watched)
+    return seen
+
+
+def test_a_flag_lets_the_policy_explore(
+    checkpoint: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = seen_as_it_acts(monkeypatch, "explores")
     for flags, explored, warnings in (([], False, 1), (["--explore"], True, 0), (["--no-explore"], False, 0)):
         seen.clear()
         caplog.clear()
@@ -195,14 +201,7 @@ def test_a_flag_lets_the_policy_explore(
 
 
 def test_an_evaluation_explores_as_training_could_not_learn_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    likelihoods: list[bool] = []
-    act = PolicyRunner.act
-
-    def watched(self: PolicyRunner, *given: Any) -> Any:
-        likelihoods.append(self.own_logp)
-        return act(self, *given)
-
-    monkeypatch.setattr(PolicyRunner, "act", watched)
+    likelihoods = seen_as_it_acts(monkeypatch, "own_logp")
     random = json.dumps({"exploration_config": {"type": "Random"}})
     assert main(["evaluate", "--algo", "PG", "--env", "CartPole-v1", "--steps", "3", "--explore", "-c", random]) == 0
     assert set(likelihoods) == {True}

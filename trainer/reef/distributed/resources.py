@@ -235,11 +235,10 @@ class ElasticPlacement:
 
 
 def _nodes() -> list[Bundle]:
-    """What each node of the cluster has, with WORKERS_LABEL if it takes workers; the head's last."""
+    """What each node of the cluster has, with WORKERS_LABEL if it takes workers."""
     alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     label = {WORKERS_LABEL: 1.0}
-    nodes = [node["Resources"] | (label if WORKERS_LABEL in node["Labels"] else {}) for node in alive]
-    return sorted(nodes, key=lambda resources: ELASTIC in resources)
+    return [node["Resources"] | (label if WORKERS_LABEL in node["Labels"] else {}) for node in alive]
 
 
 def lacking_room(config: AlgorithmConfig, *, has_learners: bool = True) -> Iterator[str]:
@@ -335,10 +334,9 @@ class Placement(TrialPlacement):
 
     def _have_room(self) -> str:
         """How many of the processes would have room now, where that are not all."""
-        count = len(self._bundles)
         nodes = available_resources_per_node().values()  # type: ignore[no-untyped-call]
-        placed = fitting([Demand(count, "", self._bundles[0], {})], nodes)[""]
-        return f", of which {placed} would have some" if placed < count else ""
+        placed = _fitting_alike(self._bundles, nodes)
+        return f", of which {placed} would have some" if placed < len(self._bundles) else ""
 
     def remove(self) -> None:
         """Give the room back."""
@@ -366,16 +364,19 @@ def reserve(
     if (trial := get_current_placement_group()) is not None:
         return TrialPlacement(bundles, trial, first)
     strategy, wait_s = config.placement_strategy, config.worker_restore_timeout_s
-    if is_elastic() and not strategy.startswith("STRICT"):  # all pods together have room: those that lack it will come
-        wait_s = math.inf
-    labels = {WORKERS_LABEL: f"!{OF_POOL}"} if for_learners and _fit_apart(bundles) else None
+    labels: dict[str, str] = {}
+    if is_elastic():
+        if not strategy.startswith("STRICT"):  # all pods together have room: those that lack it will come
+            wait_s = math.inf
+        apart = [node for node in _nodes() if WORKERS_LABEL not in node and ELASTIC not in node]
+        if for_learners and _fitting_alike(bundles, apart) == len(bundles):
+            labels[WORKERS_LABEL] = f"!{OF_POOL}"
     return Placement(bundles, strategy, wait_s, deadline, labels)
 
 
-def _fit_apart(bundles: Sequence[Bundle]) -> bool:
-    """Whether the nodes of pools that take no workers have room for all these equal processes."""
-    apart = [node for node in _nodes() if WORKERS_LABEL not in node and ELASTIC not in node]
-    return is_elastic() and fitting([Demand(len(bundles), "", bundles[0], {})], apart)[""] == len(bundles)
+def _fitting_alike(bundles: Sequence[Bundle], nodes: Iterable[Mapping[str, float]]) -> int:
+    """How many of these equal processes have room on nodes with these resources."""
+    return fitting([Demand(len(bundles), "", bundles[0], {})], nodes)[""]
 
 
 def actor_options(bundle: Bundle, strategy: Any) -> dict[str, Any]:

@@ -71,18 +71,20 @@ class Pods:
         goes_on_by_help = have_room_to_go_on(asked, fewest_helped) and not have_room_to_go_on(asked, fewest)
         return begins_by_help or goes_on_by_help
 
-    def check(self, config: AlgorithmConfig, *, on_one_machine: bool = False) -> None:
-        """Raise ResourceError if no rollout worker has room, or an evaluation worker or a learner has none.
-
-        Where pools were scaled down after the document was written, as many pods count as it says: room may come again.
+    def rollout_workers_that_fit(self, config: AlgorithmConfig, *, on_one_machine: bool = False) -> int:
+        """How many of `num_rollout_workers` have room beside all evaluation workers and learners.
 
         `on_one_machine`: a local Ray stands for all pods, and the head's part of it takes workers.
+
+        Raises:
+            ResourceError: not even one has, or an evaluation worker or a learner has none. Where pools were scaled down
+                after the document was written, as many pods count as it says: room may come again.
         """
-        from reef.distributed.resources import may_wait_for_room
+        from reef.distributed.resources import ROLLOUT_WORKERS, may_wait_for_room
 
         in_head = on_one_machine or self.head_takes_workers(config)
-        count_pods: Count = as_written if may_wait_for_room(config) else lambda _, wanted: wanted
-        for demand, count in placed(config, self.rooms(count_pods, in_head=in_head)):
+        now, most = self.rooms(in_head=in_head), self.rooms(as_written, in_head=in_head)
+        for demand, count in placed(config, most if may_wait_for_room(config) else now):
             key = demand.count_key
             if count < demand.to_begin:
                 raise ResourceError(
@@ -90,14 +92,7 @@ class Pods:
                     f"{demand.needs}. Lower {key}, let each process reserve less, or give spec.workers more or larger "
                     "pods."
                 )
-
-    def rollout_workers_that_fit(self, config: AlgorithmConfig, *, on_one_machine: bool = False) -> int:
-        """How many of `num_rollout_workers` have room beside all evaluation workers and learners; as `check`."""
-        from reef.distributed.resources import ROLLOUT_WORKERS
-
-        self.check(config, on_one_machine=on_one_machine)
-        rooms = self.rooms(in_head=on_one_machine or self.head_takes_workers(config))
-        counts = {demand.count_key: count for demand, count in placed(config, rooms)}
+        counts = {demand.count_key: count for demand, count in placed(config, now)}
         return counts.get(ROLLOUT_WORKERS, config.num_rollout_workers)  # those that reserve nothing always fit
 
     def check_trials(self, plan: Plan) -> None:
