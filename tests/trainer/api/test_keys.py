@@ -67,7 +67,11 @@ def test_a_counter_is_to_reach_more_than_0(key: str, value: float) -> None:
     [
         ("PPO", {"lr": 0.1, "num_workers": 2, "model": {"fcnet_hiddens": [8]}, "multiagent": {}}, []),
         ("ppo", {"gama": 0.9}, ["gama: PPO has no such setting. Did you mean 'gamma'?"]),
-        ("DQN", {"clip_param": 0.1, "xyzzy": 1}, ["clip_param: DQN has no such setting.", "xyzzy: DQN has no such"]),
+        (
+            "DQN",
+            {"clip_param": 0.1, "xyzzy": 1},
+            ["clip_param: DQN has no such setting. It is one of", "xyzzy: DQN"],
+        ),
         ("DQN", {"replay_buffer_config": {"capcity": 9}}, ["replay_buffer_config.capcity: DQN has no such setting."]),
         ("PPO", {"model": {"fcnet_hidens": [8]}}, ["model.fcnet_hidens: PPO has no such setting. Did you mean"]),
         (

@@ -66,7 +66,9 @@ def setting_problems(algorithm: str, config: Mapping[str, Any]) -> Iterator[str]
         return
     unknown = _unknown(config, {*KNOWN_SETTINGS["shared"], *own[1]}, "")
     for prefix, key, known in islice(unknown, SHOWN):
-        hint = nearest(key, sorted(name for name in known if "." not in name))
+        others = [] if prefix else [name for name, keys in KNOWN_SETTINGS["own"].items() if key in keys]
+        close = nearest(key, sorted(name for name in known if "." not in name))
+        hint = f" It is one of {', '.join(others)}." if others else close
         yield f"{prefix}{key}: {own[0]} has no such setting.{hint}"
     if rest := sum(1 for _ in unknown):
         yield f"and {rest} more keys that are no settings of {own[0]}"

@@ -210,9 +210,9 @@ def _messages(kind: str, detail: Mapping[str, Any], location: tuple[int | str, .
     given = detail["input"]
     match kind:
         case "extra_forbidden":
-            fields = [field.alias or name for name, field in _model_at(location[:-1]).model_fields.items()]
+            fields = _fields_at(location[:-1])
             guess = nearest(str(location[-1]), fields)
-            return [f"is no field.{guess or ' Fields here: ' + ', '.join(sorted(fields)) + '.'}"]
+            return [f"is no field.{guess or ' Fields here: ' + ', '.join(fields) + '.'}"]
         case "missing":
             return ["is missing"]
         case "value_error":
@@ -228,8 +228,12 @@ def _messages(kind: str, detail: Mapping[str, Any], location: tuple[int | str, .
         case "too_long":
             return [f"has {len(given)} entries, at most {detail['ctx']['max_length']} fit"]
         case "model_type":
-            return [f"should be a mapping, not {given!r}"]
+            return [f"should be a mapping, not {shown(given)}. Fields here: {', '.join(_fields_at(location))}."]
     return [f"{detail['msg'].removeprefix('Input ').replace('dictionary', 'mapping')}, not {shown(given)}"]
+
+
+def _fields_at(location: tuple[int | str, ...]) -> list[str]:
+    return sorted(field.alias or name for name, field in _model_at(location).model_fields.items())
 
 
 def _model_at(location: tuple[int | str, ...]) -> type[BaseModel]:

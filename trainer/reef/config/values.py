@@ -106,7 +106,8 @@ def type_text(hint: Any) -> str:
     if hint == list[list[float]]:
         return "points [[timestep, value], ...]"
     if origin is list:
-        return f"list of {type_text(arguments[0])}"
+        item = type_text(arguments[0])
+        return f"list of {item}s" if item.endswith("number") else f"list of {item}"
     if origin is tuple:
         return f"[{', '.join(map(type_text, arguments))}]"
     if origin is dict or hint is dict:
