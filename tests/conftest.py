@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from forked_workers import forked_workers
+from forked_workers import forking_python, raylets_with
 from s3_server import S3
 
 if TYPE_CHECKING:
@@ -91,7 +91,14 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
 
 
 @pytest.fixture(scope="session")
-def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def ray_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A Python below which the workers of Ray are forks of a process that has imported PyTorch."""
+    with forking_python(tmp_path_factory.mktemp("ray")) as python:
+        yield python
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(ray_python: Path) -> Iterator[Cluster]:
     """One Ray for all tests of a process: a head of four logical CPUs; tests may add nodes and take them away.
 
     It is a `ray.cluster_utils.Cluster` that this process has joined; the fakes of Ray's tests can be imported there.
@@ -115,10 +122,10 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "include_log_monitor": False,  # it would read the logs of all workers again and again, for nobody
         "_system_config": NODE_CHECKS,
     }
-    with forked_workers(tmp_path_factory.mktemp("ray")) as command:
+    with raylets_with(ray_python):
         cluster = Cluster(initialize_head=True, head_node_args=head)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "executable", str(command))  # whose path needs no quotes in Ray's commands
+            patch.setattr(sys, "executable", str(ray_python))  # whose path needs no quotes in Ray's commands
             session = start(cluster.address)
         yield cluster
         session.stop()

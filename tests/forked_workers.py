@@ -1,13 +1,15 @@
 """Ray's workers as forks of a process that has imported PyTorch, most of what a test with Ray would take.
 
 Such a worker is one as any other: a process that runs Ray's default_worker.py with the arguments, the environment, the
-folder and the files that the raylet gave. Workers that start as users' do belong to tests that start a Ray themselves.
+folder and the files that the raylet gave, and that ends with the process that the raylet knows. Workers that start as
+users' do belong to tests of `reef` commands and of images.
 
 As a script it forks workers, or asks the process that does for one, in place of the interpreter that a raylet starts.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import json
@@ -32,23 +34,22 @@ READ_EARLY = re.compile(r"\b(CUDA|HIP|KMP|MKL|NUMPY|OMP|OPENBLAS|PYTHON|PYTORCH|
 
 
 @contextmanager
-def forked_workers(folder: Path) -> Iterator[Path]:
-    """Have the raylets that this process starts fork their workers; yields the command that they start.
+def forking_python(folder: Path) -> Iterator[Path]:
+    """Yield a Python whose raylets fork their workers, and those of all processes that it starts.
 
-    `folder`: for a socket, so that its path is short, and for that command.
+    `folder`: for it and for a socket; its path is to be short.
     """
-    from ray._private import services
-
-    own, address, command = Path(__file__), folder / "socket", folder / "python"
-    # By a path without what a shell would split: workers that are not forked may be started by one.
-    (folder / "prefix").symlink_to(sys.prefix)
-    python = folder / "prefix" / "bin" / Path(sys.executable).name
+    own, address, command = Path(__file__), folder / "socket", folder / "bin" / "python"
+    command.parent.mkdir()
+    for name in ("lib", "pyvenv.cfg"):  # an environment as that of this process, by a path that no shell would split
+        (folder / name).symlink_to(Path(sys.prefix, name))
     command.write_text(
-        "#!/bin/sh\n"
+        "#!/usr/bin/env bash\n"
+        f'python=(exec -a "$0" "{sys.executable}")\n'
         'case "$1" in\n'
-        f'*/default_worker.py) exec "{python}" -I -S "{own}" ask "{address}" "$@";;\n'
-        f'*/setup_worker.py) exec "{python}" -I -S "{own}" set-up "{address}" "$@";;\n'
-        f'*) exec "{python}" "$@";;\n'
+        f'*/default_worker.py) "${{python[@]}}" -I -S "{own}" ask "{address}" "$@";;\n'
+        f'*/setup_worker.py) "${{python[@]}}" -I -S "{own}" set-up "{address}" "$@";;\n'
+        '*) "${python[@]}" "$@";;\n'
         "esac\n"
     )
     command.chmod(0o700)
@@ -57,12 +58,22 @@ def forked_workers(folder: Path) -> Iterator[Path]:
         listening.listen(64)
         number = listening.fileno()
         forking = subprocess.Popen([sys.executable, own, "fork", str(number)], stdin=subprocess.PIPE, pass_fds=[number])
-    services.sys = _SysWith(executable=str(command))
     try:
         yield command
     finally:
-        services.sys = sys
         forking.communicate(timeout=30)  # it ends with its input
+
+
+@contextmanager
+def raylets_with(python: Path) -> Iterator[None]:
+    """Have the raylets that this process itself starts use that Python."""
+    from ray._private import services
+
+    services.sys = _SysWith(executable=str(python))
+    try:
+        yield
+    finally:
+        services.sys = sys
 
 
 class _SysWith:
@@ -89,9 +100,17 @@ def fork(number: int) -> None:
                 given = json.loads(lines.readline())
                 if not os.fork():
                     listening.close()
+                    end_with(asking)
                     become_worker(files, **given)
                 for file in files:
                     os.close(file)
+
+
+def end_with(asking: socket.socket) -> None:
+    """Have this process killed when the one at the other end of this socket is."""
+    fcntl.fcntl(asking, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(asking, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(asking, fcntl.F_SETFL, os.O_ASYNC)
 
 
 def become_worker(files: list[int], arguments: list[str], environment: dict[str, str], folder: str) -> None:

@@ -20,7 +20,19 @@ from kube.progress import ClusterError, NoClusterError, say, wait_until
 
 TEST_S = 600  # for a test that names no other limit
 # Files that take minutes, the longest first: with one of them as the last, one process would wait for the other.
-LONGEST = ("lifecycle", "training", "operator_faults", "wrong_jobs", "chart", "images", "node", "external", "sweep")
+LONGEST = (
+    "lifecycle",
+    "training",
+    "operator_faults",
+    "wrong_jobs",
+    "chart",
+    "images",
+    "node",
+    "external",
+    "sweep",
+    "object_store",
+    "monitoring",
+)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks

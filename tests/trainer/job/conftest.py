@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -44,10 +43,10 @@ def wait_until(what: str, condition: Callable[[], Any], limit_s: float = 120.0) 
 class Pod:
     """A running `python -m reef.job.<role>`."""
 
-    def __init__(self, role: str, environment: dict[str, str], log: Path) -> None:
+    def __init__(self, python: Path, role: str, environment: dict[str, str], log: Path) -> None:
         self.log, self.termination = log, Path(environment.get("REEF_TERMINATION_LOG", ""))
         with log.open("ab") as output:
-            command = [sys.executable, "-m", f"reef.job.{role}"]
+            command = [python, "-m", f"reef.job.{role}"]
             self.process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
 
     def kill(self) -> None:
@@ -76,8 +75,8 @@ class Job:
     wait_until = staticmethod(wait_until)
     descendants = staticmethod(descendants)
 
-    def __init__(self, folder: Path, temporary: str) -> None:
-        self.folder, self._temporary = folder, temporary
+    def __init__(self, python: Path, folder: Path, temporary: str) -> None:
+        self.python, self.folder, self._temporary = python, folder, temporary
         self._net = f"127.{20 + os.getpid() % 200}.{secrets.randbelow(250)}"
         self.address = f"{self._net}.1"
         self.gcs_port, self.http_port = self._free_port(), self._free_port()
@@ -106,7 +105,7 @@ class Job:
             "REEF_OBJECT_STORE_BYTES": str(STORE),
             "REEF_CPUS": "1",
         }
-        pod = Pod(role, os.environ | own | more, self.folder / f"{name}.log")
+        pod = Pod(self.python, role, os.environ | own | more, self.folder / f"{name}.log")
         self.pods.append(pod)
         return pod
 
@@ -183,10 +182,10 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Iterator[Job]:
+def job(ray_python: Path, tmp_path: Path) -> Iterator[Job]:
     """A job whose pods all end with the test."""
     temporary = tempfile.mkdtemp(prefix="rj", dir="/tmp")  # short: Ray puts sockets into it
-    made = Job(tmp_path, temporary)
+    made = Job(ray_python, tmp_path, temporary)
     yield made
     for pod in made.pods:
         if pod.process.poll() is None:
