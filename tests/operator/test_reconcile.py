@@ -263,6 +263,23 @@ def test_a_suspension_costs_a_head_with_a_side_car_no_attempt() -> None:
     assert (world.phase, world.status["attempts"]) == ("Retrying", 2)
 
 
+@pytest.mark.parametrize("restart", ["suspension", "deleted batch Job"])
+def test_a_head_that_was_stopped_on_purpose_is_no_attempt_that_failed(restart: str) -> None:
+    world = running_world(faultTolerance={"backoffLimit": 0})
+    if restart == "suspension":
+        world.edit(suspend=True)
+        world.lose("pole-head-a", "pole-cpu-1", "pole-cpu-2")
+        world.edit(suspend=False)
+    else:
+        world.children["Job", "pole-head"]["metadata"]["deletionTimestamp"] = at(1)
+        world.lose("pole-head-a")
+    world.put(head("pole-head-b", created=60, **ready(60)))
+    assert world.status["attempts"] == 2
+    world.put(head("pole-head-b", created=60, **ended(1, result("boom"))))
+    world.batch("Failed", "BackoffLimitExceeded")
+    assert world.status["message"] == "given up after 1 attempt: boom"
+
+
 def test_autoscalers_count_the_first_pool_alone() -> None:
     world = running_world(workers=[pool(), pool("other", replicas=1)])
     world.put(worker("pole-other-1", "other", **ready()))
