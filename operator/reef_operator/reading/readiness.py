@@ -135,7 +135,7 @@ def workers(situation: Situation) -> Finding:
     if situation.is_lingering and not situation.deployments:
         return Finding(ConditionType.WORKERS_READY, True, Reason.NO_WORKERS, "the training has ended: none are needed")
     if not short and situation.report and situation.report.worker_problem:
-        message = f"the pods are ready, and a process in them is started again: {situation.report.worker_problem}"
+        message = f"the pods are ready, and not every process works: {situation.report.worker_problem}"
         return Finding(ConditionType.WORKERS_READY, False, Reason.WORKERS_FAILING, message)
     if desired == 0:
         return Finding(ConditionType.WORKERS_READY, True, Reason.NO_WORKERS, without_pods(spec))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping
@@ -39,6 +40,7 @@ SENT_ALONG_BYTES = 64 * 1024  # Ray puts an argument of more than 100 KiB into i
 WORK = dict.fromkeys(("sample", "sample_episodes", "sample_share", "collect"), "sample_timeout_s") | {
     "improve": "worker_restore_timeout_s"
 }
+BESIDE_TRAINING_S = 20.0  # how long training waits for the workers of an evaluation beside it, which may have no room
 ELASTIC_PATIENCE_S = 5.0  # how long the first workers wait for those that may have no room yet
 
 
@@ -84,7 +86,10 @@ class RayWorkers:
         )
         elastic = ElasticPlacement(config) if may_wait_for_room(config) and is_elastic() and not in_a_trial() else None
         first = 1 if evaluation else 1 + config.evaluation_num_workers  # as in `trial_bundles`
-        self._placement = elastic or reserve(config, [worker_bundle(config)] * count, first, self._deadline)
+        beside = evaluation and config.evaluates_beside_training
+        bundles = [worker_bundle(config)] * count
+        self._placement = elastic or reserve(config, bundles, first, self._deadline, wait=not beside)
+        wait_s = BESIDE_TRAINING_S if beside else math.inf
         spec = ActorSpec(
             name="evaluation worker" if evaluation else "rollout worker",
             target=worker_class,
@@ -101,7 +106,7 @@ class RayWorkers:
                 count,
                 self._limits,
                 on_entered=self._bring_up_to_date,
-                wait=config.validate_workers_after_construction,
+                wait_s=wait_s if config.validate_workers_after_construction else 0.0,
                 patience_s=ELASTIC_PATIENCE_S if elastic else None,
                 room=elastic.room if elastic and not evaluation else None,
                 deadline=self._deadline,

@@ -298,12 +298,13 @@ class Placement(TrialPlacement):
         self,
         bundles: Sequence[Bundle],
         strategy: str,
-        wait_s: float,
+        wait_s: float | None,
         deadline: Deadline | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
         """`strategy`: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD. Raises ResourceError after `wait_s` seconds.
 
+        Without `wait_s` processes wait for the room instead.
         `labels`: which nodes may have them, as Ray's label selectors.
         """
         reserved = [bundle or EMPTY_BUNDLE for bundle in bundles]
@@ -311,7 +312,8 @@ class Placement(TrialPlacement):
         super().__init__(bundles, placement_group(reserved, strategy=strategy, bundle_label_selector=selectors))
         self._deadline = deadline or Deadline()
         try:
-            self._await_room(strategy, wait_s)
+            if wait_s is not None:
+                self._await_room(strategy, wait_s)
         except BaseException:
             self.remove()
             raise
@@ -356,10 +358,12 @@ def reserve(
     deadline: Deadline | None = None,
     *,
     for_learners: bool = False,
+    wait: bool = True,
 ) -> TrialPlacement:
     """Reserve room for these processes; in a trial it is there already, from the place `first` on.
 
-    `for_learners`: outside the pools that take workers, if there are pods enough for them alone.
+    `for_learners`: outside the pools that take workers, if there are pods enough for them alone. `wait`: return when
+    the room is there.
     """
     if (trial := get_current_placement_group()) is not None:
         return TrialPlacement(bundles, trial, first)
@@ -371,7 +375,7 @@ def reserve(
         apart = [node for node in _nodes() if WORKERS_LABEL not in node and ELASTIC not in node]
         if for_learners and _fitting_alike(bundles, apart) == len(bundles):
             labels[WORKERS_LABEL] = f"!{OF_POOL}"
-    return Placement(bundles, strategy, wait_s, deadline, labels)
+    return Placement(bundles, strategy, wait_s if wait else None, deadline, labels)
 
 
 def _fitting_alike(bundles: Sequence[Bundle], nodes: Iterable[Mapping[str, float]]) -> int:
