@@ -119,7 +119,7 @@ def test_a_head_that_does_not_start_is_looked_at_again_after_a_minute_and_then_n
 def test_where_no_head_pod_is_made_a_person_is_told_where_to_look() -> None:
     world = World(job())
     assert world.settle().requeue_after_s == 60 and world.status["message"] == "there is no head pod yet"
-    assert world.after(60).requeue_after_s is None
+    assert world.after(60).requeue_after_s == 60
     assert "`kubectl describe job pole-head -n" in world.status["message"]
     world.put(head(node=""))
     assert "describe" not in world.status["message"]
@@ -129,7 +129,7 @@ def test_a_head_pod_that_goes_is_not_missed_for_a_minute_at_once() -> None:
     world = running_world()
     world.after(3600)
     assert world.lose("pole-head-a").requeue_after_s == 60 and "describe" not in world.status["message"]
-    assert world.after(60).requeue_after_s is None
+    assert world.after(60).requeue_after_s == 60, "then the workers go"
     assert "there is no head pod yet: the Events of `kubectl describe job" in world.status["message"]
 
 
@@ -1049,10 +1049,23 @@ def test_workers_make_room_for_a_head_that_finds_none() -> None:
 def test_workers_make_room_in_the_quota_for_a_head_that_is_not_even_created() -> None:
     world = running_world()
     world.lose("pole-head-a")
-    world.after(59)
+    world.after(119)
     assert "Deployment/pole-cpu" in world.kinds()
     world.after(1)
     assert "Deployment/pole-cpu" not in world.kinds() and world.phase == "Retrying"
+
+
+@pytest.mark.parametrize(("failed", "back_off_s"), [(1, 10), (4, 80), (9999, 600)])
+def test_workers_stay_while_the_batch_job_waits_before_it_makes_the_next_head(failed: int, back_off_s: int) -> None:
+    world = running_world()
+    world.children["Job", "pole-head"]["status"] = {"failed": failed}
+    world.lose("pole-head-a")
+    world.after(back_off_s + 59)
+    assert "describe" not in world.status["message"], "it waits as it should"
+    world.after(60)
+    assert "Deployment/pole-cpu" in world.kinds()
+    world.after(1)
+    assert "Deployment/pole-cpu" not in world.kinds()
 
 
 def test_workers_make_room_for_a_head_that_a_queue_does_not_let_in() -> None:

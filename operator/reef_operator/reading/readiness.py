@@ -17,6 +17,7 @@ from reef_operator.reading.situation import Situation
 
 # Time from a batch Job to its pod, or from a node to a container; after it the message says where to look.
 SLOW_START_S = 60.0
+FIRST_BACK_OFF_S, LONGEST_BACK_OFF_S = 10.0, 600.0  # of a batch Job; doubled after each failed pod
 
 
 def storage(situation: Situation) -> Finding:
@@ -88,8 +89,8 @@ def _missing_token(situation: Situation, problem: Problem) -> str:
     )
 
 
-def missing_head_due(situation: Situation) -> datetime | None:
-    """Return when the head's batch Job will have been without a pod for too long; None if it has one or was deleted."""
+def missing_head_due(situation: Situation, limit_s: float = SLOW_START_S) -> datetime | None:
+    """Return when the head's batch Job should have had a pod for `limit_s`; None if it has one or was deleted."""
     job = situation.head_job
     if situation.head is not None or job is None:
         return None
@@ -98,7 +99,13 @@ def missing_head_due(situation: Situation) -> datetime | None:
     # There was a pod until then, or there still is.
     if ready is not None:
         since = max(since, moment(ready.last_transition_time) if ready.status == "False" else situation.observed.now)
-    return since + timedelta(seconds=SLOW_START_S)
+    return since + timedelta(seconds=_back_off_s(job) + limit_s)
+
+
+def _back_off_s(job: Object) -> float:
+    """Return how long a batch Job waits before it creates the next pod: its controller does not report the time."""
+    failed = (job.get("status") or {}).get("failed") or 0
+    return min(FIRST_BACK_OFF_S * 2.0 ** min(failed - 1, 9), LONGEST_BACK_OFF_S) if failed else 0.0
 
 
 def _no_pod(situation: Situation) -> str:
