@@ -561,10 +561,25 @@ def test_an_edit_that_a_head_does_not_take_is_answered_whatever_it_waits_for(sta
     world.put(head(**status))
     world.edit(image="registry/trainer:right", head={"nodeSelector": {"zone": "b"}})
     message = world.condition("HeadReady")["message"]
-    assert "spec.head or spec.faultTolerance, spec.image was changed" in message
-    assert message.endswith("the change takes effect when the job is suspended and resumed")
+    assert "changed since this head was created: spec.head or spec.faultTolerance, spec.image. This" in message
+    assert message.endswith("This takes effect when the job is suspended and resumed")
     world.edit(stop={"no_such_metric_": "text"})
     assert "spec.image" not in world.condition("HeadReady")["message"], "by a refused document nothing takes effect"
+
+
+def test_an_image_that_is_taken_out_of_the_document_is_answered_too() -> None:
+    world = running_world(image="registry/trainer:own", imagePullPolicy="Always")
+    assert not world.condition("HeadReady").get("message")
+    del world.job["spec"]["image"]
+    world.edit()
+    message = world.condition("HeadReady")["message"]
+    assert f"spec.image (now the operator's default, {world.settings.trainer_image}). This takes effect when" in message
+    world.edit(suspend=True)
+    world.lose("pole-head-a")
+    world.lose("pole-cpu-1", "pole-cpu-2")
+    world.edit(suspend=False)
+    world.put(head("pole-head-b", created=60, **ready(60)))
+    assert not world.condition("HeadReady").get("message")
 
 
 def test_a_failed_head_is_retried_and_workers_stay() -> None:
@@ -903,6 +918,7 @@ def test_another_default_image_leaves_running_jobs_alone() -> None:
     world.settings = type(world.settings)(trainer_image="reef-trainer:next")
     plan = world.settle()
     assert not plan.actions
+    assert "spec.image (now the operator's default, reef-trainer:next)" in world.condition("HeadReady")["message"]
     world.edit(suspend=True)
     world.lose("pole-head-a")
     world.lose("pole-cpu-1", "pole-cpu-2")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from reef.api import JobSpec, NodePool
 from reef_operator import names
 from reef_operator.conditions import ConditionType, Finding, Reason, find, moment
 from reef_operator.model import Object
 from reef_operator.reading import pods
-from reef_operator.reading.document import IMAGE
+from reef_operator.reading.document import IMAGE, image_of_next_head
 from reef_operator.reading.pods import Problem
 from reef_operator.reading.situation import Situation
 
@@ -118,20 +119,27 @@ def _no_pod(situation: Situation) -> str:
 
 
 def _not_in_effect(situation: Situation) -> str:
-    """Return a note if the document changed the head's settings or image; a head is not stopped for that."""
+    """Return a note if a new head would have other settings or another image; a head is not stopped for that."""
     document, made_from = situation.resolved.document, situation.head_annotations.get(names.HEAD_ANNOTATION)
     if document is None or made_from is None:
         return ""
     changed = [] if made_from == names.head_hash(situation.spec) else ["spec.head or spec.faultTolerance"]
     asked = situation.resolved.sources.spec
     if isinstance(asked, Mapping) and situation.resolved.accepted.reason is not Reason.INVALID_DOCUMENT:
-        changed += [f"spec.{key}" for key in IMAGE if key in asked and asked[key] != document["spec"].get(key)]
+        image = image_of_next_head(asked, situation.observed.settings)
+        changed += [_shown(key, asked, image) for key in IMAGE if image.get(key) != document["spec"].get(key)]
     if not changed:
         return ""
     return (
-        f"this head was made before {', '.join(changed)} was changed: the change takes effect when the job is "
-        "suspended and resumed"
+        f"changed since this head was created: {', '.join(changed)}. This takes effect when the job is suspended and "
+        "resumed"
     )
+
+
+def _shown(field: str, asked: Mapping[str, Any], image: Mapping[str, Any]) -> str:
+    """Return a field of the image; with the operator's default if the document does not give the field."""
+    default = "" if field in asked or field not in image else f" (now the operator's default, {image[field]})"
+    return f"spec.{field}{default}"
 
 
 def workers(situation: Situation) -> Finding:
