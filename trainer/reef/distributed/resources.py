@@ -62,7 +62,8 @@ def demands(config: AlgorithmConfig, *, with_driver: bool = False) -> list[Deman
     """Processes of these settings: rollout workers, evaluation workers, learners.
 
     The driver is a process outside Ray and counts only where Ray places it too: `with_driver`, as a trial of a sweep,
-    for which room is reserved wherever there is some.
+    for which room is reserved wherever there is some. So do evaluation workers without `evaluation_interval`: only a
+    call of `evaluate()` would start them.
     """
     worker, learner, in_pools = worker_bundle(config), learner_bundle(config), may_wait_for_room(config)
     worker_keys = {name: f"custom_resources_per_worker[{name!r}]" for name in worker}
@@ -72,7 +73,8 @@ def demands(config: AlgorithmConfig, *, with_driver: bool = False) -> list[Deman
         found = [Demand(config.num_rollout_workers, "evaluation_num_workers", worker, worker_keys, in_pools)]
     else:
         driver = driver_bundle(config) if with_driver else {}
-        evaluation = demands(config.evaluation_settings()) if config.evaluation_num_workers else []
+        evaluates = config.evaluation_num_workers and (config.evaluation_interval or with_driver)
+        evaluation = demands(config.evaluation_settings()) if evaluates else []
         found = [
             Demand(1, "driver", driver, {"CPU": "num_cpus_for_local_worker", "GPU": "num_gpus"}),
             Demand(config.num_rollout_workers, ROLLOUT_WORKERS, worker, worker_keys, in_pools),
