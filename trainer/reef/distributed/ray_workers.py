@@ -62,7 +62,6 @@ class RayWorkers:
         deadline: Deadline | None = None,
     ) -> None:
         """`local`: the worker of this process, where it is there already; `worker_class`: that of the actors.
-
         Raises ResourceError when the cluster is too small, WorkerError when workers cannot be made.
         """
         start()
@@ -86,10 +85,8 @@ class RayWorkers:
         )
         elastic = ElasticPlacement(config) if may_wait_for_room(config) and is_elastic() and not in_a_trial() else None
         first = 1 if evaluation else 1 + config.evaluation_num_workers  # as in `trial_bundles`
-        beside = evaluation and config.evaluates_beside_training
-        bundles = [worker_bundle(config)] * count
+        bundles, beside = [worker_bundle(config)] * count, evaluation and config.evaluates_beside_training
         self._placement = elastic or reserve(config, bundles, first, self._deadline, wait=not beside)
-        wait_s = BESIDE_TRAINING_S if beside else math.inf
         spec = ActorSpec(
             name="evaluation worker" if evaluation else "rollout worker",
             target=worker_class,
@@ -106,7 +103,7 @@ class RayWorkers:
                 count,
                 self._limits,
                 on_entered=self._bring_up_to_date,
-                wait_s=wait_s if config.validate_workers_after_construction else 0.0,
+                wait_s=patience_with_first_workers(config, beside_training=beside),
                 patience_s=ELASTIC_PATIENCE_S if elastic else None,
                 room=elastic.room if elastic and not evaluation else None,
                 deadline=self._deadline,
@@ -301,8 +298,11 @@ class RayWorkers:
         self._group.send("set_filters", filters)
 
     def synchronize_filters(self) -> None:
-        """Merge what the workers saw into the local worker's filters and give all workers the sum."""
-        if not self._config.synchronize_filters or self._config.observation_filter == "NoFilter":
+        """Merge what the workers saw into the local worker's filters and give all workers the sum.
+
+        Without the setting `synchronize_filters` workers keep their own, and the sum is for evaluation and checkpoints.
+        """
+        if self._config.observation_filter == "NoFilter":
             return
         limit = self._limits.request_timeout_s
         if limit is not None:  # fragments that were requested come first
@@ -311,7 +311,7 @@ class RayWorkers:
             for deltas in self._group.call_all("filter_deltas", timeout_s=limit).values():
                 for policy_id in deltas.keys() & self._local.filters.keys():
                     self._local.filters[policy_id].merge(deltas[policy_id])
-        if self._config.update_worker_filter_stats:
+        if self._config.synchronize_filters and self._config.update_worker_filter_stats:
             self._group.send("apply", take_filters, self._local.filters)
 
     def state(self) -> State:
@@ -343,6 +343,13 @@ class RayWorkers:
         self._group.stop()
         self._placement.remove()
         self._local.stop()
+
+
+def patience_with_first_workers(config: AlgorithmConfig, *, beside_training: bool) -> float:
+    """Seconds to wait for the first workers, which are those of an evaluation `beside_training` or others."""
+    if not config.validate_workers_after_construction:
+        return 0.0
+    return BESIDE_TRAINING_S if beside_training else math.inf
 
 
 def attempt(worker: RolloutWorker, fn: Callable[[RolloutWorker], Any]) -> tuple[bytes | None, str, list[Any]]:

@@ -62,8 +62,7 @@ def start(
     `show_output` also prints what Ray itself says, and what is printed in a cluster that is joined.
 
     Raises:
-        ClusterUnavailableError: no cluster answers at `address`.
-        ResourceError: that has another version of Ray or Python, or nodes of this machine do not come up.
+        ResourceError: no cluster answers (ClusterUnavailableError), it has another Ray, or nodes here do not come up.
         ConfigError: both an address and a size were given, or a dashboard that is not installed.
     """
     os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
