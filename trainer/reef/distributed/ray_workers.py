@@ -19,6 +19,7 @@ from reef.distributed.resources import (
     ElasticPlacement,
     check_resources,
     in_a_trial,
+    is_beside_training,
     is_elastic,
     may_wait_for_room,
     reserve,
@@ -62,6 +63,7 @@ class RayWorkers:
         deadline: Deadline | None = None,
     ) -> None:
         """`local`: the worker of this process, where it is there already; `worker_class`: that of the actors.
+
         Raises ResourceError when the cluster is too small, WorkerError when workers cannot be made.
         """
         start()
@@ -85,8 +87,7 @@ class RayWorkers:
         )
         elastic = ElasticPlacement(config) if may_wait_for_room(config) and is_elastic() and not in_a_trial() else None
         first = 1 if evaluation else 1 + config.evaluation_num_workers  # as in `trial_bundles`
-        bundles, beside = [worker_bundle(config)] * count, evaluation and config.evaluates_beside_training
-        self._placement = elastic or reserve(config, bundles, first, self._deadline, wait=not beside)
+        self._placement = elastic or reserve(config, [worker_bundle(config)] * count, first, self._deadline)
         spec = ActorSpec(
             name="evaluation worker" if evaluation else "rollout worker",
             target=worker_class,
@@ -103,7 +104,7 @@ class RayWorkers:
                 count,
                 self._limits,
                 on_entered=self._bring_up_to_date,
-                wait_s=patience_with_first_workers(config, beside_training=beside),
+                wait_s=patience_with_first_workers(config),
                 patience_s=ELASTIC_PATIENCE_S if elastic else None,
                 room=elastic.room if elastic and not evaluation else None,
                 deadline=self._deadline,
@@ -345,11 +346,11 @@ class RayWorkers:
         self._local.stop()
 
 
-def patience_with_first_workers(config: AlgorithmConfig, *, beside_training: bool) -> float:
-    """Seconds to wait for the first workers, which are those of an evaluation `beside_training` or others."""
+def patience_with_first_workers(config: AlgorithmConfig) -> float:
+    """Seconds to wait for the first of these workers."""
     if not config.validate_workers_after_construction:
         return 0.0
-    return BESIDE_TRAINING_S if beside_training else math.inf
+    return BESIDE_TRAINING_S if is_beside_training(config) else math.inf
 
 
 def attempt(worker: RolloutWorker, fn: Callable[[RolloutWorker], Any]) -> tuple[bytes | None, str, list[Any]]:

@@ -141,6 +141,11 @@ def may_wait_for_room(config: AlgorithmConfig) -> bool:
     return config.recreate_failed_workers and not config.placement_strategy.startswith("STRICT")
 
 
+def is_beside_training(config: AlgorithmConfig) -> bool:
+    """Whether these are the settings of an evaluation that training goes on beside, also if it has no room."""
+    return config.in_evaluation and config.evaluates_beside_training
+
+
 def fitting(asked: Iterable[Demand], nodes: Iterable[Mapping[str, float]]) -> dict[str, int]:
     """How many processes of each demand have room on nodes with these resources and labels, by `count_key`.
 
@@ -306,8 +311,7 @@ class Placement(TrialPlacement):
     ) -> None:
         """`strategy`: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD. Raises ResourceError after `wait_s` seconds.
 
-        Without `wait_s` processes wait for the room instead.
-        `labels`: which nodes may have them, as Ray's label selectors.
+        Without `wait_s` the processes wait for the room. `labels`: which nodes may have them, as Ray's label selectors.
         """
         reserved = [bundle or EMPTY_BUNDLE for bundle in bundles]
         selectors = [dict(labels) for _ in bundles] if labels else None
@@ -360,12 +364,10 @@ def reserve(
     deadline: Deadline | None = None,
     *,
     for_learners: bool = False,
-    wait: bool = True,
 ) -> TrialPlacement:
     """Reserve room for these processes; in a trial it is there already, from the place `first` on.
 
-    `for_learners`: outside the pools that take workers, if there are pods enough for them alone. `wait`: return when
-    the room is there.
+    `for_learners`: outside the pools that take workers, if there are pods enough for them alone.
     """
     if (trial := get_current_placement_group()) is not None:
         return TrialPlacement(bundles, trial, first)
@@ -377,7 +379,7 @@ def reserve(
         apart = [node for node in _nodes() if WORKERS_LABEL not in node and ELASTIC not in node]
         if for_learners and _fitting_alike(bundles, apart) == len(bundles):
             labels[WORKERS_LABEL] = f"!{OF_POOL}"
-    return Placement(bundles, strategy, wait_s if wait else None, deadline, labels)
+    return Placement(bundles, strategy, None if is_beside_training(config) else wait_s, deadline, labels)
 
 
 def _fitting_alike(bundles: Sequence[Bundle], nodes: Iterable[Mapping[str, float]]) -> int:
