@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import traceback
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping
@@ -42,6 +43,7 @@ WORK = dict.fromkeys(("sample", "sample_episodes", "sample_share", "collect"), "
     "improve": "worker_restore_timeout_s"
 }
 BESIDE_TRAINING_S = 20.0  # how long training waits for the workers of an evaluation beside it, which may have no room
+ASK_FOR_ROOM_S = 30.0  # without any worker, which is longer than a start takes that has room
 ELASTIC_PATIENCE_S = 5.0  # how long the first workers wait for those that may have no room yet
 
 
@@ -61,9 +63,11 @@ class RayWorkers:
         worker_class: type[RolloutWorker] | str = RolloutWorker,
         evaluation: bool = False,
         deadline: Deadline | None = None,
+        ask_for_room: Callable[[], None] = lambda: None,
     ) -> None:
         """`local`: the worker of this process, where it is there already; `worker_class`: that of the actors.
 
+        `ask_for_room` is called where nodes come and go, and none of them has been up for `ASK_FOR_ROOM_S`.
         Raises ResourceError when the cluster is too small, WorkerError when workers cannot be made.
         """
         start()
@@ -79,14 +83,10 @@ class RayWorkers:
         self._published: tuple[Any, int, int] | None = None  # stored weights, version, timestep
         self._tasks: dict[int, list[Any]] = {}  # of the environments of each worker, where they have some
         self._arrived: defaultdict[int, deque[Sample]] = defaultdict(deque)  # sampled ahead
-        self._limits = FaultTolerance.of(
-            config,
-            request_timeout_s=config.sample_timeout_s,
-            max_requests_in_flight=config.max_requests_in_flight_per_sampler_worker,
-            late_is_an_error=evaluation,
-        )
+        self._limits = limits_of(config, evaluation=evaluation)
         elastic = ElasticPlacement(config) if may_wait_for_room(config) and is_elastic() and not in_a_trial() else None
         first = 1 if evaluation else 1 + config.evaluation_num_workers  # as in `trial_bundles`
+        self._ask_for_room, self._healthy_at = ask_for_room, math.inf
         self._placement = elastic or reserve(config, [worker_bundle(config)] * count, first, self._deadline)
         spec = ActorSpec(
             name="evaluation worker" if evaluation else "rollout worker",
@@ -106,14 +106,25 @@ class RayWorkers:
                 on_entered=self._bring_up_to_date,
                 wait_s=patience_with_first_workers(config),
                 patience_s=ELASTIC_PATIENCE_S if elastic else None,
-                room=elastic.room if elastic and not evaluation else None,
+                room=self._room if elastic and not evaluation else None,
                 deadline=self._deadline,
             )
         except BaseException:
             self._placement.remove()
             raise
 
+    def _room(self, count: int) -> int:
+        """As `ElasticPlacement.room`, and have others give way while no worker finds any, after some were up."""
+        assert isinstance(self._placement, ElasticPlacement)
+        if self._known and self.num_healthy:
+            self._healthy_at = time.monotonic()
+        elif time.monotonic() - self._healthy_at > ASK_FOR_ROOM_S:
+            self._healthy_at = math.inf
+            self._ask_for_room()
+        return self._placement.room(count)
+
     def _bring_up_to_date(self, group: ActorGroup, indices: list[int]) -> None:
+        self._group = group  # the first come up while it is being made
         self._recreated += [index for index in indices if index in self._known]
         self._known.update(indices)
         limit = self._limits.worker_health_probe_timeout_s
@@ -344,6 +355,16 @@ class RayWorkers:
         self._group.stop()
         self._placement.remove()
         self._local.stop()
+
+
+def limits_of(config: AlgorithmConfig, *, evaluation: bool) -> FaultTolerance:
+    """The fault tolerance of workers with these settings."""
+    return FaultTolerance.of(
+        config,
+        request_timeout_s=config.sample_timeout_s,
+        max_requests_in_flight=config.max_requests_in_flight_per_sampler_worker,
+        late_is_an_error=evaluation,
+    )
 
 
 def patience_with_first_workers(config: AlgorithmConfig) -> float:

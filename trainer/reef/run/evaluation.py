@@ -336,6 +336,12 @@ class Evaluation:
         else:
             self._workers.set_state(state["workers"])
 
+    def give_way(self) -> None:
+        """End the workers, as no rollout worker finds room beside them."""
+        if self._workers is not None:
+            log.warning("no rollout worker is up: evaluation workers are ended, in case they hold the room for one")
+            self.stop()
+
     def stop(self) -> None:
         """End the workers, and what is under way with them; the next evaluation would start new ones."""
         if self._under_way is not None:
