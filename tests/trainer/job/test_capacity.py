@@ -30,14 +30,14 @@ def fitting(document: Any, workers: list[dict[str, Any]], head_cpus: float = 0.0
 
 def test_pods_offer_whole_cpus_and_their_pool(document: Any) -> None:
     found, _ = pods(document, [CPU, GPU], 3)
-    assert found.rooms() == [
+    assert found.offers() == [
         {"CPU": 2.0, "GPU": 0.0, "pool:cpu": 1.0, WORKERS_LABEL: 1.0},
         {"CPU": 2.0, "GPU": 0.0, "pool:cpu": 1.0, WORKERS_LABEL: 1.0},
         {"CPU": 1.0, "GPU": 2.0, "pool:gpu": 1.0},  # only for learners
         {"CPU": 3, "GPU": 0, "pool:head": 1.0},
     ]
-    assert len(found.rooms(fewest_to_go_on)) == 3
-    assert found.rooms(in_head=True)[-1] == {"CPU": 3, "GPU": 0, "pool:head": 1.0, WORKERS_LABEL: 1.0}
+    assert len(found.offers(fewest_to_go_on)) == 3
+    assert found.offers(in_head=True)[-1] == {"CPU": 3, "GPU": 0, "pool:head": 1.0, WORKERS_LABEL: 1.0}
     assert (found.total("CPU"), found.total("GPU")) == (8, 2)
 
 
