@@ -86,8 +86,15 @@ def _failure(situation: Situation) -> Outcome | None:
     if given_up is None:
         return None
     reason = _BATCH_REASONS.get(given_up, Reason.BACKOFF_LIMIT_EXCEEDED)
-    tries = max(situation.old.attempts, len(situation.heads))
-    return Outcome("Failed", reason, f"given up after {tries} attempts: {_failure_message(situation)}")
+    tries = max(_attempts(situation), len(situation.heads))
+    count = f"{tries} attempt{'' if tries == 1 else 's'}"
+    return Outcome("Failed", reason, f"given up after {count}: {_failure_message(situation)}")
+
+
+def _attempts(situation: Situation) -> int:
+    """Return how many heads the current batch Job has started; after a suspension, a new one counts from zero."""
+    before = situation.head_annotations.get(names.ATTEMPTS_ANNOTATION, "")
+    return situation.old.attempts - (int(before) if before.isdecimal() else 0)
 
 
 def _has_used_up_attempts(situation: Situation) -> bool:
@@ -98,9 +105,7 @@ def _has_used_up_attempts(situation: Situation) -> bool:
     head, job = situation.head, situation.head_job
     if situation.observed.server.counts_removed_pods or head is None or job is None or not pods.is_outlived(head):
         return False
-    before = situation.head_annotations.get(names.ATTEMPTS_ANNOTATION, "")
-    attempts = situation.old.attempts - (int(before) if before.isdecimal() else 0)
-    return attempts > situation.spec.fault_tolerance.backoff_limit
+    return _attempts(situation) > situation.spec.fault_tolerance.backoff_limit
 
 
 def _last_ended(situation: Situation) -> Object | None:

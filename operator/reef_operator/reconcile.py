@@ -180,7 +180,7 @@ def _crowded_out_due(situation: Situation) -> datetime | None:
     """
     head = situation.live_head
     if head is None:
-        return missing_head_due(situation)
+        return missing_head_due(situation, CROWDED_OUT_S)
     if pods.is_scheduled(head) or not pods.has_no_node(head):
         return None
     return pods.created(head) + timedelta(seconds=CROWDED_OUT_S)

@@ -119,7 +119,7 @@ def test_a_head_that_does_not_start_is_looked_at_again_after_a_minute_and_then_n
 def test_where_no_head_pod_is_made_a_person_is_told_where_to_look() -> None:
     world = World(job())
     assert world.settle().requeue_after_s == 60 and world.status["message"] == "there is no head pod yet"
-    assert world.after(60).requeue_after_s is None
+    assert world.after(60).requeue_after_s == 60
     assert "`kubectl describe job pole-head -n" in world.status["message"]
     world.put(head(node=""))
     assert "describe" not in world.status["message"]
@@ -129,7 +129,7 @@ def test_a_head_pod_that_goes_is_not_missed_for_a_minute_at_once() -> None:
     world = running_world()
     world.after(3600)
     assert world.lose("pole-head-a").requeue_after_s == 60 and "describe" not in world.status["message"]
-    assert world.after(60).requeue_after_s is None
+    assert world.after(60).requeue_after_s == 60, "then the workers go"
     assert "there is no head pod yet: the Events of `kubectl describe job" in world.status["message"]
 
 
@@ -261,6 +261,23 @@ def test_a_suspension_costs_a_head_with_a_side_car_no_attempt() -> None:
     world.edit(suspend=False)
     world.put(head("pole-head-b", created=60, **outlived(1)))
     assert (world.phase, world.status["attempts"]) == ("Retrying", 2)
+
+
+@pytest.mark.parametrize("restart", ["suspension", "deleted batch Job"])
+def test_a_head_that_was_stopped_on_purpose_is_no_attempt_that_failed(restart: str) -> None:
+    world = running_world(faultTolerance={"backoffLimit": 0})
+    if restart == "suspension":
+        world.edit(suspend=True)
+        world.lose("pole-head-a", "pole-cpu-1", "pole-cpu-2")
+        world.edit(suspend=False)
+    else:
+        world.children["Job", "pole-head"]["metadata"]["deletionTimestamp"] = at(1)
+        world.lose("pole-head-a")
+    world.put(head("pole-head-b", created=60, **ready(60)))
+    assert world.status["attempts"] == 2
+    world.put(head("pole-head-b", created=60, **ended(1, result("boom"))))
+    world.batch("Failed", "BackoffLimitExceeded")
+    assert world.status["message"] == "given up after 1 attempt: boom"
 
 
 def test_autoscalers_count_the_first_pool_alone() -> None:
@@ -544,10 +561,25 @@ def test_an_edit_that_a_head_does_not_take_is_answered_whatever_it_waits_for(sta
     world.put(head(**status))
     world.edit(image="registry/trainer:right", head={"nodeSelector": {"zone": "b"}})
     message = world.condition("HeadReady")["message"]
-    assert "spec.head or spec.faultTolerance, spec.image was changed" in message
-    assert message.endswith("the change takes effect when the job is suspended and resumed")
+    assert "changed since this head was created: spec.head or spec.faultTolerance, spec.image. This" in message
+    assert message.endswith("This takes effect when the job is suspended and resumed")
     world.edit(stop={"no_such_metric_": "text"})
     assert "spec.image" not in world.condition("HeadReady")["message"], "by a refused document nothing takes effect"
+
+
+def test_an_image_that_is_taken_out_of_the_document_is_answered_too() -> None:
+    world = running_world(image="registry/trainer:own", imagePullPolicy="Always")
+    assert not world.condition("HeadReady").get("message")
+    del world.job["spec"]["image"]
+    world.edit()
+    message = world.condition("HeadReady")["message"]
+    assert f"spec.image (now the operator's default, {world.settings.trainer_image}). This takes effect when" in message
+    world.edit(suspend=True)
+    world.lose("pole-head-a")
+    world.lose("pole-cpu-1", "pole-cpu-2")
+    world.edit(suspend=False)
+    world.put(head("pole-head-b", created=60, **ready(60)))
+    assert not world.condition("HeadReady").get("message")
 
 
 def test_a_failed_head_is_retried_and_workers_stay() -> None:
@@ -886,6 +918,7 @@ def test_another_default_image_leaves_running_jobs_alone() -> None:
     world.settings = type(world.settings)(trainer_image="reef-trainer:next")
     plan = world.settle()
     assert not plan.actions
+    assert "spec.image (now the operator's default, reef-trainer:next)" in world.condition("HeadReady")["message"]
     world.edit(suspend=True)
     world.lose("pole-head-a")
     world.lose("pole-cpu-1", "pole-cpu-2")
@@ -1032,10 +1065,23 @@ def test_workers_make_room_for_a_head_that_finds_none() -> None:
 def test_workers_make_room_in_the_quota_for_a_head_that_is_not_even_created() -> None:
     world = running_world()
     world.lose("pole-head-a")
-    world.after(59)
+    world.after(119)
     assert "Deployment/pole-cpu" in world.kinds()
     world.after(1)
     assert "Deployment/pole-cpu" not in world.kinds() and world.phase == "Retrying"
+
+
+@pytest.mark.parametrize(("failed", "back_off_s"), [(1, 10), (4, 80), (9999, 600)])
+def test_workers_stay_while_the_batch_job_waits_before_it_makes_the_next_head(failed: int, back_off_s: int) -> None:
+    world = running_world()
+    world.children["Job", "pole-head"]["status"] = {"failed": failed}
+    world.lose("pole-head-a")
+    world.after(back_off_s + 59)
+    assert "describe" not in world.status["message"], "it waits as it should"
+    world.after(60)
+    assert "Deployment/pole-cpu" in world.kinds()
+    world.after(1)
+    assert "Deployment/pole-cpu" not in world.kinds()
 
 
 def test_workers_make_room_for_a_head_that_a_queue_does_not_let_in() -> None:

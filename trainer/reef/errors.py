@@ -60,6 +60,12 @@ class ResourceError(ReefError, RuntimeError):
     exit_code = EXIT_WRONG_USE
 
 
+class ClusterUnavailableError(ResourceError):
+    """A Ray cluster does not answer, or refuses to be joined: a retry may heal it."""
+
+    exit_code = EXIT_FAILED
+
+
 class StorageError(ReefError):
     """A result or checkpoint folder cannot be used, as it turns out before the run."""
 

@@ -157,9 +157,16 @@ def _fill_in_image(sources: Sources, spec: Any, former: Mapping[str, Any] | None
         return
     if former is not None and sources.has_head_job:
         spec |= {field: former["spec"][field] for field in IMAGE if field in former["spec"] and field not in spec}
-    elif spec.get("image") is None:
-        spec["image"] = sources.settings.trainer_image
-        spec.setdefault("imagePullPolicy", sources.settings.image_pull_policy)
+    else:
+        spec |= image_of_next_head(spec, sources.settings)
+
+
+def image_of_next_head(spec: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """Return the fields of the image with which a new head would be created: those of the spec, or the default."""
+    given = {field: spec[field] for field in IMAGE if field in spec}
+    if given.get("image") is not None:
+        return given
+    return {"imagePullPolicy": settings.image_pull_policy, **given, "image": settings.trainer_image}
 
 
 def _restore(sources: Sources, spec: dict[str, Any], former: Mapping[str, Any] | None) -> list[tuple[str, Any, Any]]:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from reef.api import JobSpec, NodePool
 from reef_operator import names
 from reef_operator.conditions import ConditionType, Finding, Reason, find, moment
 from reef_operator.model import Object
 from reef_operator.reading import pods
-from reef_operator.reading.document import IMAGE
+from reef_operator.reading.document import IMAGE, image_of_next_head
 from reef_operator.reading.pods import Problem
 from reef_operator.reading.situation import Situation
 
 # Time from a batch Job to its pod, or from a node to a container; after it the message says where to look.
 SLOW_START_S = 60.0
+FIRST_BACK_OFF_S, LONGEST_BACK_OFF_S = 10.0, 600.0  # of a batch Job; doubled after each failed pod
 
 
 def storage(situation: Situation) -> Finding:
@@ -88,8 +90,8 @@ def _missing_token(situation: Situation, problem: Problem) -> str:
     )
 
 
-def missing_head_due(situation: Situation) -> datetime | None:
-    """Return when the head's batch Job will have been without a pod for too long; None if it has one or was deleted."""
+def missing_head_due(situation: Situation, limit_s: float = SLOW_START_S) -> datetime | None:
+    """Return when the head's batch Job should have had a pod for `limit_s`; None if it has one or was deleted."""
     job = situation.head_job
     if situation.head is not None or job is None:
         return None
@@ -98,7 +100,13 @@ def missing_head_due(situation: Situation) -> datetime | None:
     # There was a pod until then, or there still is.
     if ready is not None:
         since = max(since, moment(ready.last_transition_time) if ready.status == "False" else situation.observed.now)
-    return since + timedelta(seconds=SLOW_START_S)
+    return since + timedelta(seconds=_back_off_s(job) + limit_s)
+
+
+def _back_off_s(job: Object) -> float:
+    """Return how long a batch Job waits before it creates the next pod: its controller does not report the time."""
+    failed = (job.get("status") or {}).get("failed") or 0
+    return min(FIRST_BACK_OFF_S * 2.0 ** min(failed - 1, 9), LONGEST_BACK_OFF_S) if failed else 0.0
 
 
 def _no_pod(situation: Situation) -> str:
@@ -111,20 +119,27 @@ def _no_pod(situation: Situation) -> str:
 
 
 def _not_in_effect(situation: Situation) -> str:
-    """Return a note if the document changed the head's settings or image; a head is not stopped for that."""
+    """Return a note if a new head would have other settings or another image; a head is not stopped for that."""
     document, made_from = situation.resolved.document, situation.head_annotations.get(names.HEAD_ANNOTATION)
     if document is None or made_from is None:
         return ""
     changed = [] if made_from == names.head_hash(situation.spec) else ["spec.head or spec.faultTolerance"]
     asked = situation.resolved.sources.spec
     if isinstance(asked, Mapping) and situation.resolved.accepted.reason is not Reason.INVALID_DOCUMENT:
-        changed += [f"spec.{key}" for key in IMAGE if key in asked and asked[key] != document["spec"].get(key)]
+        image = image_of_next_head(asked, situation.observed.settings)
+        changed += [_shown(key, asked, image) for key in IMAGE if image.get(key) != document["spec"].get(key)]
     if not changed:
         return ""
     return (
-        f"this head was made before {', '.join(changed)} was changed: the change takes effect when the job is "
-        "suspended and resumed"
+        f"changed since this head was created: {', '.join(changed)}. This takes effect when the job is suspended and "
+        "resumed"
     )
+
+
+def _shown(field: str, asked: Mapping[str, Any], image: Mapping[str, Any]) -> str:
+    """Return a field of the image; with the operator's default if the document does not give the field."""
+    default = "" if field in asked or field not in image else f" (now the operator's default, {image[field]})"
+    return f"spec.{field}{default}"
 
 
 def workers(situation: Situation) -> Finding:
@@ -135,7 +150,7 @@ def workers(situation: Situation) -> Finding:
     if situation.is_lingering and not situation.deployments:
         return Finding(ConditionType.WORKERS_READY, True, Reason.NO_WORKERS, "the training has ended: none are needed")
     if not short and situation.report and situation.report.worker_problem:
-        message = f"the pods are ready, and a process in them is started again: {situation.report.worker_problem}"
+        message = f"the pods are ready, and not every process works: {situation.report.worker_problem}"
         return Finding(ConditionType.WORKERS_READY, False, Reason.WORKERS_FAILING, message)
     if desired == 0:
         return Finding(ConditionType.WORKERS_READY, True, Reason.NO_WORKERS, without_pods(spec))

@@ -70,6 +70,33 @@ def test_it_says_what_a_laptop_and_what_a_cluster_would_do(
     assert f"  On Kubernetes: {cluster}" in out
 
 
+@pytest.mark.parametrize(
+    ("change", "cluster"),
+    [
+        ("config.num_rollout_workers=2", "its trials share the head and 2 pods."),
+        (
+            "config.num_rollout_workers=3",
+            "it would be refused: num_rollout_workers=3 of a trial: the job's pods have room for 2, as each needs "
+            "num_cpus_per_worker 1.",
+        ),
+        ("config.num_cpus_for_local_worker=9", "it would be refused: the process of a trial: the job's pods have room"),
+    ],
+)
+def test_the_trials_of_a_sweep_are_compared_with_the_pods(
+    change: str, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = [
+        "--set",
+        "workers=[{name: a, replicas: 2}]",
+        "--set",
+        "tune={parameters: {lr: {uniform: [0.001, 0.01]}}, numSamples: 2}",
+    ]
+    assert main(["validate", PPO, *sweep, "--set", change]) == 0
+    out = capsys.readouterr().out
+    assert "a sweep of 2 trials" in out and "With `reef run`: as many trials at a time as this machine has" in out
+    assert f"  On Kubernetes: {cluster}" in out
+
+
 def test_what_only_a_cluster_refuses_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever reaches the address of a pod could play; on a laptop it may be that of a home network."""
     changes = {

@@ -42,6 +42,11 @@ RECORDED = {"input_": "episodes.json", "rollout_fragment_length": 50, "batch_mod
         (PPOConfig, {"synchronize_filters": False, "num_rollout_workers": 1}, []),
         (
             PPOConfig,
+            {"observation_filter": "MeanStdFilter", "use_worker_filter_stats": False, "num_rollout_workers": 1},
+            ["use_worker_filter_stats=False leaves evaluation and checkpoints without the filter of the workers."],
+        ),
+        (
+            PPOConfig,
             {
                 "validate_workers_after_construction": False,
                 "extra_python_environs_for_worker": {"KEY": "value"},

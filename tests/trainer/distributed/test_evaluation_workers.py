@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import ray
 
 from reef.algorithms.impala import IMPALAConfig
 from reef.algorithms.ppo import PPOConfig
@@ -87,6 +88,31 @@ def test_workers_that_have_no_room_in_the_pods_are_not_waited_for(ray_cluster) -
         with settings.resources(num_cpus_per_worker=1).build() as algorithm:
             found = algorithm.evaluate()["evaluation"]
         assert (found["episodes_this_iter"], found["num_healthy_workers"]) == (3, 1)
+    finally:
+        for node in reversed(nodes):
+            ray_cluster.remove_node(node)
+
+
+def test_evaluation_workers_give_their_room_to_a_rollout_worker_that_has_none(
+    ray_cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("reef.distributed.ray_workers.ASK_FOR_ROOM_S", 2.0)
+    nodes = [ray_cluster.add_node(num_cpus=0, resources={ELASTIC: 1})]
+    nodes += [ray_cluster.add_node(num_cpus=1, labels={WORKERS_LABEL: OF_POOL}) for _ in range(2)]
+    settings = config().rollouts(num_rollout_workers=1).fault_tolerance(recreate_failed_workers=True)
+    try:
+        with settings.resources(num_cpus_per_worker=1).build() as algorithm:
+            algorithm.train()
+            algorithm.evaluate()
+            _, place = algorithm.workers.foreach_worker(lambda worker: ray.get_runtime_context().get_node_id())
+            lost = next(node for node in nodes if node.node_id == place)
+            nodes.remove(lost)
+            ray_cluster.remove_node(lost, allow_graceful=False)
+            started = time.monotonic()
+            while "evaluation workers are ended" not in caplog.text:  # a process outlives its node by a moment
+                assert time.monotonic() - started < 60.0
+                algorithm.train()
+            assert algorithm.workers.num_healthy == 1
     finally:
         for node in reversed(nodes):
             ray_cluster.remove_node(node)

@@ -292,7 +292,7 @@ def test_workers_come_and_go_with_nodes(ray_cluster, caplog):
         come()
         until_healthy(made, 1)
         assert list(lacking_room(settings)) == []
-        beside = settings.copy().evaluation(evaluation_num_workers=2)
+        beside = settings.copy().evaluation(evaluation_num_workers=2, evaluation_interval=1)
         assert list(lacking_room(beside)) == [
             "the pods that have joined have no room for 1 of num_rollout_workers=3 (num_cpus_per_worker 1) and "
             "1 of evaluation_num_workers=2 (num_cpus_per_worker 1) at once: scale a pool up"

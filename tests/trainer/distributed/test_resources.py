@@ -52,6 +52,7 @@ def test_every_resource_that_is_missing_is_named():
             num_gpus_per_worker=0.25,
             custom_resources_per_worker={"simulator": 1},
             evaluation_num_workers=1,
+            evaluation_interval=1,
             num_learner_workers=2,
             num_gpus_per_learner_worker=1,
         )
@@ -74,6 +75,13 @@ def test_processes_that_reserve_nothing_need_nothing():
 def test_an_evaluation_counts_its_own_workers_only():
     settings = config(evaluation_num_workers=3).evaluation_settings()
     assert [(demand.count, demand.count_key) for demand in demands(settings)] == [(3, "evaluation_num_workers")]
+
+
+@pytest.mark.parametrize("interval", [None, 1])
+def test_evaluation_workers_that_are_never_started_count_only_where_a_trial_reserves_them(interval):
+    settings = config(evaluation_num_workers=3, evaluation_interval=interval)
+    found = [{demand.count_key for demand in demands(settings, with_driver=trial)} for trial in (False, True)]
+    assert ["evaluation_num_workers" in keys for keys in found] == [interval is not None, True]
 
 
 @pytest.mark.ray

@@ -7,7 +7,7 @@ import pytest
 import ray
 
 from reef.distributed.start import start
-from reef.errors import ConfigError
+from reef.errors import EXIT_FAILED, EXIT_WRONG_USE, ConfigError, ResourceError
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
 PROGRAM = """
@@ -40,7 +40,7 @@ def test_a_local_ray_has_the_size_asked_for_is_quiet_and_ends_with_its_session()
     """In a process of its own: Ray can run only once in one."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("ResourceError no Ray cluster answers at '127.0.0.1:1'"), done.stdout
+    assert done.stdout.startswith("ClusterUnavailableError no Ray cluster answers at '127.0.0.1:1'"), done.stdout
     assert done.stdout.count("\n") == 1, done.stdout
     assert done.stderr == ""
 
@@ -70,6 +70,25 @@ else:
 def test_several_nodes_of_one_machine_are_a_cluster_of_the_session():
     done = subprocess.run([sys.executable, "-c", NODES], capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (ConnectionError("Ray's head is not up yet"), EXIT_FAILED),
+        (RuntimeError("Failed to connect to GCS"), EXIT_FAILED),
+        (RuntimeError("Version mismatch: The cluster was started with: Ray: 2.9"), EXIT_WRONG_USE),
+    ],
+)
+def test_a_cluster_that_cannot_be_joined_is_tried_again_unless_it_is_another_rays(fault, code, monkeypatch):
+    def fail(**_):
+        raise fault
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", fail)
+    with pytest.raises(ResourceError, match="no Ray cluster answers at 'auto'") as caught:
+        start("auto")
+    assert caught.value.exit_code == code
 
 
 def test_a_dashboard_that_is_not_installed_is_named(monkeypatch):

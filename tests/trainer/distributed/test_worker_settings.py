@@ -76,9 +76,10 @@ def test_workers_have_their_variables_and_threads(algorithm: Algorithm) -> None:
 
 
 def test_filters_stay_apart_where_they_are_not_synchronised(algorithm: Algorithm) -> None:
+    """Evaluation and checkpoints have that of this process, which merges what both have seen."""
     algorithm.train()
     central, *own = algorithm.workers.foreach_worker(lambda worker: worker.filters["default_policy"].stat.state())
-    assert central["count"] == 0
+    assert central["count"] == own[0]["count"] + own[1]["count"] > 0
     assert not np.allclose(own[0]["mean"], own[1]["mean"])
 
 

@@ -16,7 +16,7 @@ import pytest
 from applications import address, client_of, observation, settings
 from gymnasium import spaces
 
-from reef import PolicyClient, PolicyServerInput, SACConfig
+from reef import Algorithm, PolicyClient, PolicyServerInput, SACConfig
 from reef.callbacks import DefaultCallbacks
 from reef.config.groups.inputs import IOContext
 from reef.errors import ConfigError, EpisodeLostError, PolicyServerError
@@ -140,22 +140,25 @@ def test_an_idle_server_lets_train_return(algorithm: str) -> None:
             assert result["episode_reward_reason"] == "no episode has ended yet"
 
 
-def test_steps_of_an_iteration_that_ended_idle_are_learned_from_in_the_next() -> None:
-    with settings(train_batch_size=8).build() as algorithm:
+def test_steps_of_an_iteration_that_ended_idle_are_learned_from_in_the_next(tmp_path: Path) -> None:
+    """Also by an algorithm that goes on from a checkpoint."""
+
+    def after(algorithm: Algorithm, steps: int) -> tuple[int, int]:
         client = client_of(algorithm.workers.local_worker())
-
-        def play(steps: int) -> None:
-            episode = client.start_episode()
-            for _ in range(steps):
-                client.get_action(episode, observation())
-            client.end_episode(episode, observation())
-
-        play(5)
+        episode = client.start_episode()
+        for _ in range(steps):
+            client.get_action(episode, observation())
+        client.end_episode(episode, observation())
         result = algorithm.train()
-        assert (result["num_env_steps_sampled"], result["num_env_steps_trained"]) == (5, 0)
-        play(4)
-        result = algorithm.train()
-        assert (result["num_env_steps_sampled"], result["num_env_steps_trained"]) == (9, 9)
+        return result["num_env_steps_sampled"], result["num_env_steps_trained"]
+
+    with settings(train_batch_size=8).build() as algorithm:
+        assert after(algorithm, 5) == (5, 0)
+        checkpoint = algorithm.save(tmp_path / "checkpoint")
+        assert after(algorithm, 4) == (9, 9)
+    with settings(train_batch_size=8).build() as algorithm:
+        algorithm.restore(checkpoint)
+        assert after(algorithm, 4) == (9, 9)
 
 
 def test_the_age_of_the_weights_that_acted_is_a_metric() -> None:

@@ -19,7 +19,7 @@ ONE = {"name": "one", "replicas": 1}
 
 
 def pods(document: Any, workers: list[dict[str, Any]], head_cpus: float, **config: Any) -> tuple[Pods, AlgorithmConfig]:
-    job = job_from_document(document(workers=workers, config=config))
+    job = job_from_document(document(workers=workers, config={"evaluation_interval": 1} | config))
     return Pods(job.spec, head_cpus, 0), cluster_config_of(job)
 
 
@@ -30,14 +30,14 @@ def fitting(document: Any, workers: list[dict[str, Any]], head_cpus: float = 0.0
 
 def test_pods_offer_whole_cpus_and_their_pool(document: Any) -> None:
     found, _ = pods(document, [CPU, GPU], 3)
-    assert found.rooms() == [
+    assert found.offers() == [
         {"CPU": 2.0, "GPU": 0.0, "pool:cpu": 1.0, WORKERS_LABEL: 1.0},
         {"CPU": 2.0, "GPU": 0.0, "pool:cpu": 1.0, WORKERS_LABEL: 1.0},
         {"CPU": 1.0, "GPU": 2.0, "pool:gpu": 1.0},  # only for learners
         {"CPU": 3, "GPU": 0, "pool:head": 1.0},
     ]
-    assert len(found.rooms(fewest_to_go_on)) == 3
-    assert found.rooms(in_head=True)[-1] == {"CPU": 3, "GPU": 0, "pool:head": 1.0, WORKERS_LABEL: 1.0}
+    assert len(found.offers(fewest_to_go_on)) == 3
+    assert found.offers(in_head=True)[-1] == {"CPU": 3, "GPU": 0, "pool:head": 1.0, WORKERS_LABEL: 1.0}
     assert (found.total("CPU"), found.total("GPU")) == (8, 2)
 
 
@@ -104,7 +104,7 @@ def test_a_job_that_was_scaled_down_is_not_wrong_when_its_head_begins_anew(docum
         job = job_from_document(document(workers=[CPU | {"replicas": 8}], replicas=replicas, config=config))
         return Pods(job.spec, 1.0, 0).rollout_workers_that_fit(cluster_config_of(job))
 
-    for_long = {"num_rollout_workers": 5, "evaluation_num_workers": 3}
+    for_long = {"num_rollout_workers": 5, "evaluation_interval": 1, "evaluation_num_workers": 3}
     assert [scaled(replicas, **for_long) for replicas in (8, 3, 2, 1)] == [5, 3, 1, 0]
     assert scaled(0, num_cpus_per_worker=2, num_rollout_workers=5) == 0
     with pytest.raises(ResourceError, match="room for 0 of them"):
@@ -119,6 +119,8 @@ def test_on_one_machine_the_head_s_room_counts_too(document: Any) -> None:
 
 def test_evaluation_workers_and_learners_come_first(document: Any) -> None:
     assert fitting(document, [CPU], num_rollout_workers=4, evaluation_num_workers=1) == 3
+    never = {"evaluation_interval": None, "evaluation_num_workers": 9}
+    assert fitting(document, [CPU], num_rollout_workers=4, **never) == 4, "none of them is started"
     assert fitting(document, [CPU, GPU], num_learner_workers=2, num_gpus_per_learner_worker=1, num_rollout_workers=4,
                    num_cpus_per_learner_worker=0.5) == 4  # fmt: skip
 

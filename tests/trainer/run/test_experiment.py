@@ -25,7 +25,7 @@ from reef.run.events import Events
 from reef.run.experiment import CheckpointSettings, Experiment
 from reef.run.metrics import IterationMetrics
 from reef.run.reporters.files import read_results
-from reef.run.reporters.reporter import Summary
+from reef.run.reporters.reporter import Reporter, Summary
 from reef.run.signals import StopSignals
 from reef.run.stopping import StopConditions
 
@@ -40,7 +40,7 @@ class FakeAlgorithm:
         self.iteration = 0
         self.counters = {"num_env_steps_sampled": 0}
         self.stopped = False
-        self.workers = SimpleNamespace(problem="")
+        self.workers, self.evaluation = SimpleNamespace(problem=""), SimpleNamespace(problem="no evaluation")
         type(self).latest = self
 
     latest: ClassVar[FakeAlgorithm]
@@ -119,6 +119,16 @@ def fail() -> None:
 
 def checkpoints(folder: Path) -> list[int]:
     return [int(path.name[-6:]) for path in CheckpointStore(folder).paths()]
+
+
+def test_a_worker_of_the_evaluation_that_has_a_problem_is_reported_too(tmp_path: Path) -> None:
+    class Kept(Reporter):
+        def report(self, result: dict[str, Any]) -> None:
+            told.append(self.run.worker_problem())
+
+    told: list[str] = []
+    run(tmp_path, stop={"training_iteration": 1}, reporters=[Kept()])
+    assert told == ["no evaluation"]
 
 
 def test_a_gate_holds_before_each_iteration_and_what_was_saved_is_saved_by_then(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def _with_reef_run(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | Non
 
 def _on_kubernetes(job: RLTrainingJob, plan: Plan | None) -> str:
     pods = Pods.wanted_by(job.spec)
-    beside = len(pods.rooms()) - 1
+    beside = len(pods.offers()) - 1
     others = f"{beside} pod{'s' * (beside > 1)}"
     everywhere = f"the head and {others}" if beside else "the head"
     try:

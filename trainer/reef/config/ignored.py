@@ -68,6 +68,8 @@ def ignored_beside_others(config: AlgorithmConfig) -> Iterator[str]:
         yield from ignored(config, "without rollout workers in processes of their own", *OF_WORKERS)
         if not config.evaluation_num_workers:
             yield from ignored(config, "without workers in processes of their own", *OF_PROCESSES)
+    elif config.observation_filter != "NoFilter" and not config.use_worker_filter_stats:
+        yield "use_worker_filter_stats=False leaves evaluation and checkpoints without the filter of the workers."
     if config.reads_records and config.input_use == "possible":
         unread: tuple[str, ...] = ("num_steps_sampled_before_learning_starts", "training_intensity")
         yield from ignored(config, "with input_, whose steps are all there before it learns", *unread)

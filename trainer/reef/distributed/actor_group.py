@@ -41,12 +41,12 @@ class ActorGroup:
         *,
         on_entered: Callable[[ActorGroup, list[int]], None] = lambda *_: None,
         together: bool = False,
-        wait: bool = True,
+        wait_s: float = math.inf,
         patience_s: float | None = None,
         room: Callable[[int], int] | None = None,
         deadline: Deadline | None = None,
     ) -> None:
-        """Start `count` actors; with `wait`, return when each is up or has failed.
+        """Start `count` actors; return when each is up or has failed, and after `wait_s` seconds if none is up.
 
         `patience_s`: how long actors that are up wait for the others, which then join later; None: without a limit.
         `room(count)` says how many of `count` actors fit now, where nodes come and go; the others wait for room, which
@@ -60,7 +60,7 @@ class ActorGroup:
         self._slots: dict[int, Slot] = {}
         self.first_failure: Failure | None = None
         self._over: WorkerError | None = None  # why no call is taken any more: a failure, or `stop`
-        self._in_doubt = wait  # whether idle actors are asked for a sign of life before the next call
+        self._in_doubt = wait_s > 0.0  # whether idle actors are asked for a sign of life before the next call
         self._room, self._capacity = room, math.inf
         self._may_join_later = patience_s is not None
         self._looked_at, self._crowded = NEVER, False
@@ -70,8 +70,8 @@ class ActorGroup:
         try:
             self._look_for_room()
             self._start_those_due()
-            if wait:
-                self._await_first_start(patience_s)
+            if wait_s > 0.0:
+                self._await_first_start(wait_s, patience_s)
         except BaseException:
             self.stop()
             raise
@@ -343,13 +343,13 @@ class ActorGroup:
         elif time.monotonic() - slot.started_at > limit:
             self._fail_late([slot], START, limit)
 
-    def _await_first_start(self, patience_s: float | None) -> None:
-        deadline = float("inf")
+    def _await_first_start(self, wait_s: float, patience_s: float | None) -> None:
+        end = deadline = time.monotonic() + wait_s
         while any(slot.starting is not None and not slot.history.restarts for slot in self._slots.values()):
-            if not self.healthy:
-                deadline = time.monotonic() + (float("inf") if patience_s is None else patience_s)
-            elif time.monotonic() >= deadline:
+            if time.monotonic() >= (deadline if self.healthy else end):
                 return
+            if not self.healthy:
+                deadline = time.monotonic() + (math.inf if patience_s is None else patience_s)
             self._rest()
             self.heal()
         if self.first_failure is not None and not self.healthy:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 import traceback
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping
@@ -18,6 +20,7 @@ from reef.distributed.resources import (
     ElasticPlacement,
     check_resources,
     in_a_trial,
+    is_beside_training,
     is_elastic,
     may_wait_for_room,
     reserve,
@@ -39,6 +42,8 @@ SENT_ALONG_BYTES = 64 * 1024  # Ray puts an argument of more than 100 KiB into i
 WORK = dict.fromkeys(("sample", "sample_episodes", "sample_share", "collect"), "sample_timeout_s") | {
     "improve": "worker_restore_timeout_s"
 }
+BESIDE_TRAINING_S = 20.0  # how long training waits for the workers of an evaluation beside it, which may have no room
+ASK_FOR_ROOM_S = 30.0  # without any worker, which is longer than a start takes that has room
 ELASTIC_PATIENCE_S = 5.0  # how long the first workers wait for those that may have no room yet
 
 
@@ -58,9 +63,11 @@ class RayWorkers:
         worker_class: type[RolloutWorker] | str = RolloutWorker,
         evaluation: bool = False,
         deadline: Deadline | None = None,
+        ask_for_room: Callable[[], None] = lambda: None,
     ) -> None:
         """`local`: the worker of this process, where it is there already; `worker_class`: that of the actors.
 
+        `ask_for_room` is called where nodes come and go, and none of them has been up for `ASK_FOR_ROOM_S`.
         Raises ResourceError when the cluster is too small, WorkerError when workers cannot be made.
         """
         start()
@@ -76,14 +83,10 @@ class RayWorkers:
         self._published: tuple[Any, int, int] | None = None  # stored weights, version, timestep
         self._tasks: dict[int, list[Any]] = {}  # of the environments of each worker, where they have some
         self._arrived: defaultdict[int, deque[Sample]] = defaultdict(deque)  # sampled ahead
-        self._limits = FaultTolerance.of(
-            config,
-            request_timeout_s=config.sample_timeout_s,
-            max_requests_in_flight=config.max_requests_in_flight_per_sampler_worker,
-            late_is_an_error=evaluation,
-        )
+        self._limits = limits_of(config, evaluation=evaluation)
         elastic = ElasticPlacement(config) if may_wait_for_room(config) and is_elastic() and not in_a_trial() else None
         first = 1 if evaluation else 1 + config.evaluation_num_workers  # as in `trial_bundles`
+        self._ask_for_room, self._healthy_at = ask_for_room, math.inf
         self._placement = elastic or reserve(config, [worker_bundle(config)] * count, first, self._deadline)
         spec = ActorSpec(
             name="evaluation worker" if evaluation else "rollout worker",
@@ -101,16 +104,27 @@ class RayWorkers:
                 count,
                 self._limits,
                 on_entered=self._bring_up_to_date,
-                wait=config.validate_workers_after_construction,
+                wait_s=patience_with_first_workers(config),
                 patience_s=ELASTIC_PATIENCE_S if elastic else None,
-                room=elastic.room if elastic and not evaluation else None,
+                room=self._room if elastic and not evaluation else None,
                 deadline=self._deadline,
             )
         except BaseException:
             self._placement.remove()
             raise
 
+    def _room(self, count: int) -> int:
+        """As `ElasticPlacement.room`, and have others give way while no worker finds any, after some were up."""
+        assert isinstance(self._placement, ElasticPlacement)
+        if self._known and self.num_healthy:
+            self._healthy_at = time.monotonic()
+        elif time.monotonic() - self._healthy_at > ASK_FOR_ROOM_S:
+            self._healthy_at = math.inf
+            self._ask_for_room()
+        return self._placement.room(count)
+
     def _bring_up_to_date(self, group: ActorGroup, indices: list[int]) -> None:
+        self._group = group  # the first come up while it is being made
         self._recreated += [index for index in indices if index in self._known]
         self._known.update(indices)
         limit = self._limits.worker_health_probe_timeout_s
@@ -296,8 +310,11 @@ class RayWorkers:
         self._group.send("set_filters", filters)
 
     def synchronize_filters(self) -> None:
-        """Merge what the workers saw into the local worker's filters and give all workers the sum."""
-        if not self._config.synchronize_filters or self._config.observation_filter == "NoFilter":
+        """Merge what the workers saw into the local worker's filters and give all workers the sum.
+
+        Without the setting `synchronize_filters` workers keep their own, and the sum is for evaluation and checkpoints.
+        """
+        if self._config.observation_filter == "NoFilter":
             return
         limit = self._limits.request_timeout_s
         if limit is not None:  # fragments that were requested come first
@@ -306,7 +323,7 @@ class RayWorkers:
             for deltas in self._group.call_all("filter_deltas", timeout_s=limit).values():
                 for policy_id in deltas.keys() & self._local.filters.keys():
                     self._local.filters[policy_id].merge(deltas[policy_id])
-        if self._config.update_worker_filter_stats:
+        if self._config.synchronize_filters and self._config.update_worker_filter_stats:
             self._group.send("apply", take_filters, self._local.filters)
 
     def state(self) -> State:
@@ -338,6 +355,23 @@ class RayWorkers:
         self._group.stop()
         self._placement.remove()
         self._local.stop()
+
+
+def limits_of(config: AlgorithmConfig, *, evaluation: bool) -> FaultTolerance:
+    """The fault tolerance of workers with these settings."""
+    return FaultTolerance.of(
+        config,
+        request_timeout_s=config.sample_timeout_s,
+        max_requests_in_flight=config.max_requests_in_flight_per_sampler_worker,
+        late_is_an_error=evaluation,
+    )
+
+
+def patience_with_first_workers(config: AlgorithmConfig) -> float:
+    """Seconds to wait for the first of these workers."""
+    if not config.validate_workers_after_construction:
+        return 0.0
+    return BESIDE_TRAINING_S if is_beside_training(config) else math.inf
 
 
 def attempt(worker: RolloutWorker, fn: Callable[[RolloutWorker], Any]) -> tuple[bytes | None, str, list[Any]]:

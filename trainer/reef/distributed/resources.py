@@ -62,7 +62,8 @@ def demands(config: AlgorithmConfig, *, with_driver: bool = False) -> list[Deman
     """Processes of these settings: rollout workers, evaluation workers, learners.
 
     The driver is a process outside Ray and counts only where Ray places it too: `with_driver`, as a trial of a sweep,
-    for which room is reserved wherever there is some.
+    for which room is reserved wherever there is some. So do evaluation workers without `evaluation_interval`: only a
+    call of `evaluate()` would start them.
     """
     worker, learner, in_pools = worker_bundle(config), learner_bundle(config), may_wait_for_room(config)
     worker_keys = {name: f"custom_resources_per_worker[{name!r}]" for name in worker}
@@ -72,7 +73,8 @@ def demands(config: AlgorithmConfig, *, with_driver: bool = False) -> list[Deman
         found = [Demand(config.num_rollout_workers, "evaluation_num_workers", worker, worker_keys, in_pools)]
     else:
         driver = driver_bundle(config) if with_driver else {}
-        evaluation = demands(config.evaluation_settings()) if config.evaluation_num_workers else []
+        evaluates = config.evaluation_num_workers and (config.evaluation_interval or with_driver)
+        evaluation = demands(config.evaluation_settings()) if evaluates else []
         found = [
             Demand(1, "driver", driver, {"CPU": "num_cpus_for_local_worker", "GPU": "num_gpus"}),
             Demand(config.num_rollout_workers, ROLLOUT_WORKERS, worker, worker_keys, in_pools),
@@ -137,6 +139,11 @@ def is_elastic() -> bool:
 def may_wait_for_room(config: AlgorithmConfig) -> bool:
     """Whether these settings let rollout workers come one by one, where nodes come and go."""
     return config.recreate_failed_workers and not config.placement_strategy.startswith("STRICT")
+
+
+def is_beside_training(config: AlgorithmConfig) -> bool:
+    """Whether these are the settings of an evaluation that training goes on beside, also if it has no room."""
+    return config.in_evaluation and config.evaluates_beside_training
 
 
 def fitting(asked: Iterable[Demand], nodes: Iterable[Mapping[str, float]]) -> dict[str, int]:
@@ -298,20 +305,21 @@ class Placement(TrialPlacement):
         self,
         bundles: Sequence[Bundle],
         strategy: str,
-        wait_s: float,
+        wait_s: float | None,
         deadline: Deadline | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
         """`strategy`: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD. Raises ResourceError after `wait_s` seconds.
 
-        `labels`: which nodes may have them, as Ray's label selectors.
+        Without `wait_s` the processes wait for the room. `labels`: which nodes may have them, as Ray's label selectors.
         """
         reserved = [bundle or EMPTY_BUNDLE for bundle in bundles]
         selectors = [dict(labels) for _ in bundles] if labels else None
         super().__init__(bundles, placement_group(reserved, strategy=strategy, bundle_label_selector=selectors))
         self._deadline = deadline or Deadline()
         try:
-            self._await_room(strategy, wait_s)
+            if wait_s is not None:
+                self._await_room(strategy, wait_s)
         except BaseException:
             self.remove()
             raise
@@ -371,7 +379,7 @@ def reserve(
         apart = [node for node in _nodes() if WORKERS_LABEL not in node and ELASTIC not in node]
         if for_learners and _fitting_alike(bundles, apart) == len(bundles):
             labels[WORKERS_LABEL] = f"!{OF_POOL}"
-    return Placement(bundles, strategy, wait_s, deadline, labels)
+    return Placement(bundles, strategy, None if is_beside_training(config) else wait_s, deadline, labels)
 
 
 def _fitting_alike(bundles: Sequence[Bundle], nodes: Iterable[Mapping[str, float]]) -> int:

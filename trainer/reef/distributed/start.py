@@ -18,7 +18,7 @@ from ray._private import worker as ray_worker
 
 from reef.distributed.node_settings import NODE_CHECKS as NODE_CHECKS
 from reef.distributed.node_settings import QUIET, host_and_port
-from reef.errors import ConfigError, ResourceError, sentence
+from reef.errors import ClusterUnavailableError, ConfigError, ResourceError, sentence
 from reef.output import output_shown
 from reef.run.signals import sigterm_as_before
 
@@ -62,7 +62,7 @@ def start(
     `show_output` also prints what Ray itself says, and what is printed in a cluster that is joined.
 
     Raises:
-        ResourceError: no cluster answers at `address`, or nodes of this machine do not come up.
+        ResourceError: no cluster answers (ClusterUnavailableError), it has another Ray, or nodes here do not come up.
         ConfigError: both an address and a size were given, or a dashboard that is not installed.
     """
     os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
@@ -143,7 +143,8 @@ def _join(address: str, runtime_env: RuntimeEnv | None, show_output: bool) -> No
             socket.create_connection(host_and_port(address), CONNECT_S).close()  # Ray itself would try for minutes
         ray.init(address=address, runtime_env=own, log_to_driver=show_output, logging_level=logging.ERROR)
     except (OSError, RuntimeError) as error:
-        raise ResourceError(
+        other_version = "Version mismatch" in str(error)  # which no retry heals
+        raise (ResourceError if other_version else ClusterUnavailableError)(
             f"no Ray cluster answers at {address!r}: {sentence(error)} Is its head up, and the port 6379?"
         ) from error
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reef.sweep.plan import Plan
 
 Count = Callable[["NodePool", int], int]
-Room = dict[str, float]  # resource name to what is free in one pod; with WORKERS_LABEL if it takes workers
+Offer = dict[str, float]  # of one pod: resource name to amount, and WORKERS_LABEL if it takes workers
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Pods:
         """With a head as large as the document says."""
         return cls(spec, float(math.ceil(spec.head.cpus)), float(spec.head.gpus))
 
-    def rooms(self, count: Count = lambda pool, wanted: wanted, *, in_head: bool = False) -> list[Room]:
+    def offers(self, count: Count = lambda pool, wanted: wanted, *, in_head: bool = False) -> list[Offer]:
         """What every pod offers, the head last.
 
         Args:
@@ -41,17 +41,17 @@ class Pods:
             in_head: the head takes rollout and evaluation workers.
         """
         wanted, takes_workers = self.spec.pool_replicas, {WORKERS_LABEL: 1.0}
-        rooms: list[Room] = []
+        offers: list[Offer] = []
         for pool in self.spec.workers:
             offer = {"CPU": float(math.ceil(pool.cpus)), "GPU": float(pool.gpus), f"{POOL}{pool.name}": 1.0}
             offer |= takes_workers if pool.rollout_workers else {}
-            rooms += [dict(offer) for _ in range(count(pool, wanted[pool.name]))]
+            offers += [dict(offer) for _ in range(count(pool, wanted[pool.name]))]
         head = {"CPU": self.head_cpus, "GPU": self.head_gpus, ELASTIC: 1.0}
-        return [*rooms, head | takes_workers if in_head else head]
+        return [*offers, head | takes_workers if in_head else head]
 
     def total(self, resource: str) -> float:
         """What all of them offer together."""
-        return sum(room[resource] for room in self.rooms())
+        return sum(offer[resource] for offer in self.offers())
 
     def head_takes_workers(self, config: AlgorithmConfig) -> bool:
         """Whether rollout and evaluation workers may be in the head.
@@ -62,9 +62,9 @@ class Pods:
         """
         from reef.distributed.resources import demands, have_room_to_begin, have_room_to_go_on, may_wait_for_room
 
-        alone, helped = self.rooms(), self.rooms(in_head=True)
-        fewest, fewest_helped = self.rooms(fewest_to_go_on), self.rooms(fewest_to_go_on, in_head=True)
-        if not (any(WORKERS_LABEL in room for room in fewest) and may_wait_for_room(config)):
+        alone, helped = self.offers(), self.offers(in_head=True)
+        fewest, fewest_helped = self.offers(fewest_to_go_on), self.offers(fewest_to_go_on, in_head=True)
+        if not (any(WORKERS_LABEL in offer for offer in fewest) and may_wait_for_room(config)):
             return True
         asked = demands(config)
         begins_by_help = have_room_to_begin(asked, helped) and not have_room_to_begin(asked, alone)
@@ -83,7 +83,7 @@ class Pods:
         from reef.distributed.resources import ROLLOUT_WORKERS, may_wait_for_room
 
         in_head = on_one_machine or self.head_takes_workers(config)
-        now, most = self.rooms(in_head=in_head), self.rooms(as_written, in_head=in_head)
+        now, most = self.offers(in_head=in_head), self.offers(as_written, in_head=in_head)
         for demand, count in placed(config, most if may_wait_for_room(config) else now):
             key = demand.count_key
             if count < demand.to_begin:
@@ -98,7 +98,7 @@ class Pods:
     def check_trials(self, plan: Plan) -> None:
         """Raise ResourceError for a trial of a sweep without room in all pods together: it would wait for ever."""
         for trial in plan.trials:
-            for demand, count in placed(plan.config(trial), self.rooms(), with_driver=True):
+            for demand, count in placed(plan.config(trial), self.offers(), with_driver=True):
                 if count < demand.count:
                     key = demand.count_key
                     what = "the process of a trial" if key == "driver" else f"{key}={demand.count} of a trial"
@@ -118,9 +118,9 @@ def as_written(pool: NodePool, wanted: int) -> int:
     return max(pool.replicas, wanted)
 
 
-def placed(config: AlgorithmConfig, rooms: list[Room], *, with_driver: bool = False) -> Iterator[tuple[Demand, int]]:
+def placed(config: AlgorithmConfig, offers: list[Offer], *, with_driver: bool = False) -> Iterator[tuple[Demand, int]]:
     """What the settings ask for, each with the number of processes that have room."""
     from reef.distributed.resources import demands, fitting
 
     asked = {demand.count_key: demand for demand in demands(config, with_driver=with_driver)}
-    yield from ((asked[key], count) for key, count in fitting(asked.values(), rooms).items())
+    yield from ((asked[key], count) for key, count in fitting(asked.values(), offers).items())

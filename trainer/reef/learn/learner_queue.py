@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -83,17 +83,12 @@ class FragmentReplay:
 
     def state(self) -> State:
         """The fragments and the random generator."""
-        samples = [
-            {"rollouts": _stored(one.rollouts), "env_steps": one.env_steps, "progress": one.progress}
-            for one in self._samples
-        ]
-        return {"rng": self._rng.bit_generator.state, "samples": samples}
+        return {"rng": self._rng.bit_generator.state, "samples": stored_samples(self._samples)}
 
     def set_state(self, state: State) -> None:
         """Restore what `state` returned."""
         self._rng.bit_generator.state = state["rng"]
-        found = [Sample(_rollouts(one["rollouts"]), [], one["env_steps"], one["progress"]) for one in state["samples"]]
-        self._samples = deque(found, self._samples.maxlen)
+        self._samples = deque(samples_of(state["samples"]), self._samples.maxlen)
 
 
 class LearnerQueue:
@@ -203,12 +198,30 @@ class LearnerQueue:
             self.replay.set_state(state["replay"])
 
 
-def _stored(rollouts: Mapping[PolicyId, Rollout]) -> State:
-    return {policy_id: asdict(rollout) for policy_id, rollout in rollouts.items()}
+def stored_samples(samples: Iterable[Sample]) -> list[State]:
+    """What is learned from samples, as a checkpoint can hold it; those without a step are left out."""
+    return [
+        {
+            "rollouts": {policy_id: asdict(rollout) for policy_id, rollout in one.rollouts.items()},
+            "env_steps": one.env_steps,
+            "progress": one.progress,
+        }
+        for one in samples
+        if one.progress
+    ]
 
 
-def _rollouts(stored: State) -> dict[PolicyId, Rollout]:
-    return {policy_id: Rollout(**rollout) for policy_id, rollout in stored.items()}
+def samples_of(stored: Iterable[State]) -> list[Sample]:
+    """The reverse of `stored_samples`."""
+    return [
+        Sample(
+            {policy_id: Rollout(**rollout) for policy_id, rollout in one["rollouts"].items()},
+            [],
+            one["env_steps"],
+            one["progress"],
+        )
+        for one in stored
+    ]
 
 
 def _batch(stored: State) -> TrainBatch:

@@ -16,6 +16,7 @@ from reef.callbacks.default import OF_DRIVER
 from reef.config import AlgorithmConfig
 from reef.errors import ResourceError, WorkerError
 from reef.learn.learner import Update
+from reef.learn.learner_queue import samples_of, stored_samples
 from reef.learn.learners import Batches, Learners
 from reef.rollout.curriculum import set_next_tasks
 from reef.rollout.seams import Workers
@@ -85,10 +86,8 @@ class Algorithm(ChangingPolicies):
         self.has_unpublished_weights = False  # whether the learners have some that the workers have not seen
         self.has_new_fixed_weights = True  # the same of policies that do not learn
         self.iteration = 0
-        # whether the last samples had no step, as applications were idle
-        self.is_idle = False
-        # what was sampled in iterations that could not learn from it yet
-        self.collected: list[Sample] = []
+        self.is_idle = False  # whether the last samples had no step, as applications were idle
+        self.collected: list[Sample] = []  # what was sampled in iterations that could not learn from it yet
         self.counters = dict.fromkeys(COUNTER_FIELDS, 0)
         self.timers: dict[str, float] = {}
         self.metrics = IterationMetrics(config)
@@ -347,6 +346,7 @@ class Algorithm(ChangingPolicies):
             "fixed": {} if self.config.checkpoint_trainable_policies_only else self.fixed_weights(),
             "policies": self.policies_state(),
             "workers": self.workers.state(),
+            "collected": stored_samples(self.collected),
             "evaluation": self.evaluation.state(),
             "spaces": described(self.workers.local_worker().env_spaces),
             "networks": {
@@ -363,7 +363,6 @@ class Algorithm(ChangingPolicies):
 
         The policies are those of the state by then, where policies can change.
         """
-        self.collected = []  # by the run before
         self.restore_policies(state)
         for policy in self.workers.local_worker().policy_map.values():
             policy.set_by_hand = False  # the state has others
@@ -371,6 +370,7 @@ class Algorithm(ChangingPolicies):
             self.iteration, self.policy_version = state["iteration"], state["policy_version"] - 1
             self.counters = dict.fromkeys(self.counters, 0) | state["counters"]  # older states have fewer
             self.metrics.set_state(state["metrics"], iteration=self.iteration)
+            self.collected = samples_of(state.get("collected", ()))  # older states have none
         with restoring("its learners"):
             self.learners.set_state(state["learners"])
             self.restore_fixed_weights(state)

@@ -216,7 +216,7 @@ def build_algorithm(
         learners = make_ray_learners(algorithm_class.learner_class, config, spaces, deadline)
         if learners is not None:
             on_failure.callback(learners.stop)
-        workers = make_workers(config, config.num_rollout_workers, deadline, local)
+        workers = make_workers(config, config.num_rollout_workers, deadline, local, ask_for_room=evaluation.give_way)
         on_failure.callback(workers.stop)
         evaluation.check_spaces(spaces)
         evaluation.read_recorded(local)
@@ -341,21 +341,15 @@ def with_registered_envs(config: AlgorithmConfig) -> AlgorithmConfig:
 
 
 def make_workers(
-    config: AlgorithmConfig,
-    count: int,
-    deadline: Deadline,
-    local: RolloutWorker | None = None,
-    *,
-    evaluation: bool = False,
+    config: AlgorithmConfig, count: int, deadline: Deadline, local: RolloutWorker | None = None, **arguments: Any
 ) -> Workers:
-    """The worker of this process, and `count` workers as Ray actors that sample in its place."""
+    """The worker of this process, and `count` as Ray actors that sample in its place; `arguments`: of `RayWorkers`."""
     if count == 0:
         return LocalWorkers(config, local)
     ray_workers = load("reef.distributed.ray_workers:RayWorkers")
-    worker_class = RolloutWorker if evaluation else RANK if config.decentralized else sampling_class(config)
-    workers: Workers = ray_workers(
-        config, count, local, worker_class=worker_class, evaluation=evaluation, deadline=deadline
-    )
+    own_class = RANK if config.decentralized else sampling_class(config)
+    worker_class = RolloutWorker if arguments.get("evaluation") else own_class
+    workers: Workers = ray_workers(config, count, local, worker_class=worker_class, deadline=deadline, **arguments)
     return workers
 
 

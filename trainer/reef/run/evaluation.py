@@ -7,6 +7,7 @@ import logging
 import math
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent import futures
 from concurrent.futures import Future
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LOOK_AGAIN_S = 0.2  # how often to look whether the run is to end, while an evaluation is waited for
-PATIENCE_S = 10.0  # for a thread that is to end
+PATIENCE_S = 10.0  # for a thread that is to end, and for workers that are started again
 
 log = logging.getLogger(__name__)
 OF_ENVIRONMENT = {"env", "env_config", "observation_space", "action_space", TO_POLICY, TO_ENV, *LOOP_SETTINGS}
@@ -51,6 +52,10 @@ TIMED_OUT = (
 NOT_STARTED = (
     "evaluation workers did not start within worker_restore_timeout_s=%g: there is no new evaluation. See that the "
     "cluster has room for evaluation_num_workers. %s"
+)
+NO_WORKER = (
+    "evaluation waits for room: none of evaluation_num_workers={} is up. Training goes on without it. Lower "
+    "evaluation_num_workers or num_rollout_workers, or give the cluster more room"
 )
 NOWHERE = (
     "evaluation has no environment to play in: env=None, so that neither this process nor evaluation workers have one. "
@@ -94,6 +99,8 @@ class Evaluation:
         self._deadline = deadline or BackgroundDeadline(Deadline())
         self._under_way: Future[dict[str, Any]] | None = None
         self._training_is_over = threading.Event()  # beside which it is under way
+        self._had_worker_at = 0.0  # when one was up last, or the evaluation began
+        self.problem = ""  # why an evaluation beside training does not end; empty without a problem
         self._estimation: Estimation | None = None
 
     def _try_env(self) -> PolicySpaces:
@@ -158,7 +165,9 @@ class Evaluation:
         return [] if workers is None else [workers.local_worker().progress]
 
     def set_policies(self, config: AlgorithmConfig) -> None:
-        """Play with the policies of `config` from the next evaluation on; none is under way."""
+        """Play with the policies of `config` from the next evaluation on."""
+        if self.is_under_way:  # and waits for workers
+            self.stop()
         if self._stored is not None:  # for the policies from before
             _ = self.workers
         self.config, self.settings = config, config.evaluation_settings().freeze()
@@ -180,6 +189,8 @@ class Evaluation:
 
         Returns the metrics of the episodes; after a time-out those of the evaluation before.
         """
+        if self.is_under_way:  # and waits for workers
+            self.stop()
         self._training_is_over.set()
         return self._recorded(lambda: self._measure(algorithm, self._prepared(algorithm), algorithm.iteration))
 
@@ -191,19 +202,33 @@ class Evaluation:
         except WorkerTimeoutError as error:
             self._give_up(error)
             return
+        self._had_worker_at = time.monotonic()
         self._under_way = in_background(lambda: self._measure(algorithm, workers, iteration))
 
     def finish(self, *, wait: bool) -> dict[str, Any] | None:
-        """What `run` returns, of the one that was begun; None where it has not ended, unless this is to `wait`."""
+        """What `run` returns, of the one that was begun; None where it has not ended, unless this is to `wait`.
+
+        It waits for no workers that do not come up: then the evaluation stays under way.
+        """
         assert self._under_way is not None, "none was begun"
         self._training_is_over.set()
-        while wait and not self._under_way.done():
+        while not self._under_way.done() and self._has_workers_up() and wait:
             self._deadline.end_if_over()
             futures.wait([self._under_way], timeout=LOOK_AGAIN_S)
         if not self._under_way.done():
             return None
-        ended, self._under_way = self._under_way, None
+        ended, self._under_way, self.problem = self._under_way, None, ""
         return self._recorded(ended.result)
+
+    def _has_workers_up(self) -> bool:
+        """Whether one works now, or did a moment ago; says so where none does."""
+        assert self._workers is not None
+        if self._workers.num_healthy:
+            self._had_worker_at, self.problem = time.monotonic(), ""
+        elif time.monotonic() - self._had_worker_at > PATIENCE_S and not self.problem:
+            self.problem = NO_WORKER.format(self.config.evaluation_num_workers)
+            log.warning("%s", self.problem)
+        return not self.problem
 
     def _recorded(self, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         try:
@@ -311,13 +336,19 @@ class Evaluation:
         else:
             self._workers.set_state(state["workers"])
 
+    def give_way(self) -> None:
+        """End the workers, as no rollout worker finds room beside them."""
+        if self._workers is not None:
+            log.warning("no rollout worker is up: evaluation workers are ended, in case they hold the room for one")
+            self.stop()
+
     def stop(self) -> None:
         """End the workers, and what is under way with them; the next evaluation would start new ones."""
         if self._under_way is not None:
             self._deadline.cancel()
             futures.wait([self._under_way], timeout=PATIENCE_S)
             self._deadline.clear()
-            self._under_way = None
+            self._under_way, self.problem = None, ""
         if self._workers is not None:
             self._workers.stop()
             self._workers = None

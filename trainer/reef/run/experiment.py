@@ -150,7 +150,7 @@ class Experiment:
             stop=self.stop,
             restored_iteration=algorithm.iteration,
             restored_timesteps=algorithm.counters.get("num_env_steps_sampled", 0),
-            worker_problem=lambda: algorithm.workers.problem,
+            worker_problem=lambda: algorithm.workers.problem or algorithm.evaluation.problem,
             applications=self._applications,
         )
         self.events.emit(RunStarted, run)

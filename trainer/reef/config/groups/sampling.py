@@ -148,7 +148,7 @@ class RolloutSettings(Settings):
         "life as an end for the learner. 'rllib': each frame is made smaller. null: not at all.",
         choices=(None, "deepmind", "rllib"),
     )
-    synchronize_filters: bool = setting(True, "Merge the filter statistics of all workers after each iteration.")
+    synchronize_filters: bool = setting(True, "Have all workers filter by what all of them have seen.")
     use_worker_filter_stats: bool = setting(True, "Merge what the workers saw into the central filter.")
     update_worker_filter_stats: bool = setting(True, "Send the central filter back to the workers.")
     sample_async: bool = setting(

@@ -23,6 +23,7 @@ from reef.run.checkpoint.files import (
     verify_checkpoint,
     write_checkpoint,
 )
+from reef.storage.object_store import is_uri
 from reef.types import State
 
 PREFIX = "checkpoint_"
@@ -41,7 +42,7 @@ def find_checkpoint(path: Any) -> Path:
     """
     if hasattr(path, "to_directory"):
         path = path.path if os.path.isdir(path.path) else path.to_directory()
-    if "://" in str(path):
+    if is_uri(path):
         copied: Path = load("reef.run.remote.fetch:copied_checkpoint")(str(path))
         return copied
     place = Path(os.path.expanduser(path))
