@@ -174,10 +174,18 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--gb", type=float, default=2.0, help="GB of values to generate (2)")
     parser.add_argument("--kind", choices=KINDS, default="vectors", help="what is observed (vectors)")
     parser.add_argument("--turns", type=int, default=3, help="how often each way is measured (3)")
-    parser.add_argument("--folder", type=Path, help="where files are generated, and removed (the temporary folder)")
+    parser.add_argument("--folder", type=existing, help="where files are generated, and removed (the temporary folder)")
     parser.add_argument("--only", choices=PASSES, help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=int, help=argparse.SUPPRESS)
     return parser
+
+
+def existing(name: str) -> Path:
+    """The folder of this name; argparse.ArgumentTypeError, which ends the command with 2, if there is none."""
+    folder = Path(name)
+    if not folder.is_dir():
+        raise argparse.ArgumentTypeError(f"{name!r} is not an existing folder. Create it, or leave --folder out")
+    return folder
 
 
 if __name__ == "__main__":

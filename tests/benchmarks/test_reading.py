@@ -32,3 +32,13 @@ def test_it_prints_a_line_for_each(
     assert reading.main() == 0
     assert "1.00 of pyarrow alone" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_folder_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["reading", "--folder", str(tmp_path / "missing")])
+    with pytest.raises(SystemExit) as ended:
+        reading.main()
+    assert ended.value.code == 2
+    assert "missing' is not an existing folder" in capsys.readouterr().err

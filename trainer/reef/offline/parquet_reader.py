@@ -168,7 +168,7 @@ class _Part(NamedTuple):
 
     numbers: list[Any]  # [E]
     bounds: list[int]  # [E + 1] of the rows of each
-    ended: list[bool]  # [E] whether the last of its rows ended it
+    ended: Array  # [E] bool: whether the last of its rows ended it
     steps: ColumnSteps
     row_bytes: float
 
@@ -179,12 +179,13 @@ def _part(batch: pa.RecordBatch, chosen: Names, *, of_others: bool) -> _Part:
     columns = {key: _column(batch, names) for key, names in chosen.items() if key != NUMBER}
     if of_others:
         columns = {"truncated": np.zeros(len(numbers), np.bool_), **columns}
-    starts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
-    bounds = [0, *starts.tolist(), len(numbers)]
-    last = np.array(bounds[1:]) - 1
-    flags = [_rows_of(columns[key], last) for key in ("terminated", "truncated") if key in columns]
-    ended = [any(row) for row in zip(*flags, strict=True)] or [False] * len(last)
-    return _Part(numbers[bounds[:-1]].tolist(), bounds, ended, ColumnSteps(columns), batch.nbytes / len(numbers))
+    last = np.append(np.flatnonzero(numbers[1:] != numbers[:-1]), len(numbers) - 1)
+    ended = np.zeros(len(last), np.bool_)
+    for key in ("terminated", "truncated"):
+        if key in columns:
+            ended |= [bool(value) for value in _rows_of(columns[key], last)]
+    bounds = [0, *(last + 1).tolist()]
+    return _Part(numbers[last].tolist(), bounds, ended, ColumnSteps(columns), batch.nbytes / len(numbers))
 
 
 def _ahead(thread: Executor, parts: Iterator[_Part]) -> Iterator[_Part]:
@@ -217,8 +218,10 @@ def _episodes(file: str, parts: Iterable[_Part]) -> Iterator[Recorded]:
 def _whole(file: str, part: _Part, chosen: slice, unfinished: set[Any]) -> Iterator[Recorded]:
     """Those episodes of a part that lie in it as a whole."""
     numbers, bounds = part.numbers[chosen], part.bounds[chosen.start : chosen.stop + 1]
-    returned = [_returns(*each, unfinished) for each in zip(numbers, part.ended[chosen], strict=True)]
-    group = EpisodeGroup(file, numbers, bounds, part.steps)
+    group, ended = EpisodeGroup(file, numbers, bounds, part.steps), part.ended[chosen]
+    # The usual case costs no work for each episode.
+    nothing_returns = not unfinished and bool(ended.all())
+    returned = [] if nothing_returns else [_returns(*each, unfinished) for each in zip(numbers, ended, strict=True)]
     if not any(returned):
         yield from [group] if numbers else []
         return

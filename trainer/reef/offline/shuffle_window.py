@@ -21,7 +21,8 @@ class Window:
         self._drawn = 0
         self._taken = 0  # steps since the source was opened
         self._reading: Iterator[Rollout] = iter(())
-        self._ahead: Transitions | None = None  # read, and not yet in the buffer
+        self._ahead: Transitions | None = None  # what was read last,
+        self._next_row = 0  # and its first row that is not yet in the buffer
 
     def sample(self, count: int, rng: np.random.Generator) -> Transitions:
         """[count] steps, drawn with replacement."""
@@ -32,9 +33,12 @@ class Window:
 
     def _take(self, most: int) -> Transitions:
         """The next steps, no more than `most` of them."""
-        ahead = self._ahead or transitions_of(self._next(), self._gamma, self._n_step)
-        taken, left = ahead[:most], ahead[most:]
-        self._ahead = left if len(left) else None
+        if self._ahead is None:
+            self._ahead, self._next_row = transitions_of(self._next(), self._gamma, self._n_step), 0
+        taken = self._ahead[self._next_row : self._next_row + most]
+        self._next_row += len(taken)
+        if self._next_row == len(self._ahead):
+            self._ahead = None
         self._taken += 0 if self._source.keeps_place else len(taken)
         return taken
 
@@ -78,6 +82,8 @@ class ShuffleWindow:
         """[count] steps: the source of each by its weight, then one of the steps that are held of it."""
         counts = self.rng.multinomial(count, self._shares)
         parts = [w.sample(int(n), self.rng) for w, n in zip(self.windows, counts, strict=True) if n]
+        if len(parts) == 1:
+            return parts[0]
         return Transitions(
             **{name: np.concatenate([getattr(part, name) for part in parts]) for name in TRANSITION_COLUMNS},
             extras={name: np.concatenate([part.extras[name] for part in parts]) for name in parts[0].extras},

@@ -26,16 +26,20 @@ class ReplayBuffer:
     def add(self, transitions: Transitions, td_errors: Array | None = None) -> Array:
         """Store [N] transitions over the oldest ones; return their rows. `td_errors` [N]: for prioritized replay."""
         transitions = transitions[-self.capacity :] if len(transitions) > self.capacity else transitions
-        rows = np.arange(self.added, self.added + len(transitions)) % self.capacity
+        first = self.added % self.capacity
+        end = first + len(transitions)
+        # A block is copied several times as fast as rows one by one.
+        rows: Array = np.arange(first, end)
+        where: Array | slice = slice(first, end)
+        if end > self.capacity:
+            rows %= self.capacity
+            where = rows
         arrays = transition_arrays(transitions) | transitions.extras
         if not self._columns:
             # Untouched pages of np.zeros cost no memory, so a large capacity is paid for as it fills.
             self._columns = {
                 name: np.zeros((self.capacity, *array.shape[1:]), array.dtype) for name, array in arrays.items()
             }
-        # a block is copied several times as fast as rows one by one
-        is_block = len(rows) and rows[-1] - rows[0] == len(rows) - 1
-        where = slice(rows[0], rows[-1] + 1) if is_block else rows
         for name, column in self._columns.items():
             column[where] = arrays[name]
         self.added += len(transitions)
