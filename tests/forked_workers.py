@@ -123,6 +123,8 @@ def become_worker(files: list[int], arguments: list[str], environment: dict[str,
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    named = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [place for place in named if place and place not in sys.path]
     random.seed()
     sys.modules["numpy"].random.seed()
     sys.modules["torch"].seed()
