@@ -45,11 +45,10 @@ def forking_python(folder: Path) -> Iterator[Path]:
         (folder / name).symlink_to(Path(sys.prefix, name))
     command.write_text(
         "#!/usr/bin/env bash\n"
-        f'python=(exec -a "$0" "{sys.executable}")\n'
         'case "$1" in\n'
-        f'*/default_worker.py) "${{python[@]}}" -I -S "{own}" ask "{address}" "$@";;\n'
-        f'*/setup_worker.py) "${{python[@]}}" -I -S "{own}" set-up "{address}" "$@";;\n'
-        '*) "${python[@]}" "$@";;\n'
+        f'*/default_worker.py) exec "{sys.executable}" -I -S "{own}" ask "{address}" "$@";;\n'
+        f'*/setup_worker.py) exec "{sys.executable}" -I -S "{own}" set-up "{address}" "$@";;\n'
+        f'*) exec -a "$0" "{sys.executable}" "$@";;\n'
         "esac\n"
     )
     command.chmod(0o700)
