@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import ray
-from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from reef.algorithms.ppo import PPOConfig
 from reef.callbacks import DefaultCallbacks
@@ -212,45 +213,42 @@ def test_what_is_under_way_is_no_part_of_a_checkpoint_and_stops_nothing(tmp_path
     assert not any(thread.name == "evaluation" for thread in threading.enumerate())
 
 
+@pytest.fixture
+def no_room(ray_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlacementGroup]:
+    """What holds all CPUs, while training and evaluation wait for workers half a second each."""
+    monkeypatch.setattr("reef.distributed.ray_workers.BESIDE_TRAINING_S", 0.5)
+    monkeypatch.setattr("reef.run.evaluation.PATIENCE_S", 0.5)
+    taken = placement_group([{"CPU": 1}] * int(ray.cluster_resources()["CPU"]), strategy="PACK")
+    try:
+        assert taken.wait(30)
+        yield taken
+    finally:
+        remove_placement_group(taken)
+
+
 @pytest.mark.parametrize("mode", ["parallel", "async"])
 def test_training_does_not_wait_for_evaluation_workers_that_have_no_room(
-    mode: str, ray_cluster: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    mode: str, no_room: PlacementGroup, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("reef.distributed.ray_workers.BESIDE_TRAINING_S", 0.5)
-    monkeypatch.setattr("reef.run.evaluation.PATIENCE_S", 0.5)
-    taken = placement_group([{"CPU": 1}] * int(ray.cluster_resources()["CPU"]), strategy="PACK")
-    assert taken.wait(30)
-    try:
-        with config(train_s=0.2, **MODES[mode]).build() as algorithm:
-            began = time.monotonic()
-            results = [algorithm.train() for _ in range(5)]
-            assert not any("evaluation" in result for result in results) and time.monotonic() - began < 20.0
-            assert "waits for room: none of evaluation_num_workers=1 is up" in algorithm.evaluation.problem
-            assert caplog.text.count("evaluation waits for room") == 1
-            remove_placement_group(taken)
-            assert until_evaluated(algorithm)["training_iteration"] == 0
-            assert algorithm.evaluation.problem == ""
-            assert until_evaluated(algorithm)["training_iteration"] >= 5
-    finally:
-        remove_placement_group(taken)
+    with config(train_s=0.2, **MODES[mode]).build() as algorithm:
+        began = time.monotonic()
+        results = [algorithm.train() for _ in range(5)]
+        assert not any("evaluation" in result for result in results) and time.monotonic() - began < 20.0
+        assert "waits for room: none of evaluation_num_workers=1 is up" in algorithm.evaluation.problem
+        assert caplog.text.count("evaluation waits for room") == 1
+        remove_placement_group(no_room)
+        assert until_evaluated(algorithm)["training_iteration"] == 0
+        assert algorithm.evaluation.problem == ""
+        assert until_evaluated(algorithm)["training_iteration"] >= 5
 
 
-def test_an_evaluation_that_is_asked_for_takes_the_place_of_one_that_waits_for_room(
-    ray_cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("reef.distributed.ray_workers.BESIDE_TRAINING_S", 0.5)
-    monkeypatch.setattr("reef.run.evaluation.PATIENCE_S", 0.5)
-    taken = placement_group([{"CPU": 1}] * int(ray.cluster_resources()["CPU"]), strategy="PACK")
-    assert taken.wait(30)
-    try:
-        with config(train_s=1.0, **ASYNC).build() as algorithm:
-            algorithm.train()
-            algorithm.train()
-            assert algorithm.evaluation.is_under_way and algorithm.evaluation.problem
-            remove_placement_group(taken)
-            assert algorithm.evaluate()["evaluation"]["training_iteration"] == 2
-    finally:
-        remove_placement_group(taken)
+def test_an_evaluation_that_is_asked_for_takes_the_place_of_one_that_waits_for_room(no_room: PlacementGroup) -> None:
+    with config(train_s=1.0, **ASYNC).build() as algorithm:
+        algorithm.train()
+        algorithm.train()
+        assert algorithm.evaluation.is_under_way and algorithm.evaluation.problem
+        remove_placement_group(no_room)
+        assert algorithm.evaluate()["evaluation"]["training_iteration"] == 2
 
 
 def test_an_evaluation_that_is_asked_for_comes_after_the_one_under_way() -> None:
